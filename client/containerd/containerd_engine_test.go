@@ -52,7 +52,7 @@ func TestFailedLoadLeavesNothingOnEngine(t *testing.T) {
 	text := make([]byte, 3<<20)
 	_, _ = rand.Read(text)
 	d := layerOf(text)
-	w, err := s.newWriter(t.Context())
+	w, err := s.newWriter(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,11 +61,6 @@ func TestFailedLoadLeavesNothingOnEngine(t *testing.T) {
 	}
 	if there, err := has(w.ctx, s, d); err != nil || !there {
 		t.Errorf("the layer is there: %v, %v", there, err)
-	}
-	// Another lease keeps what the first one held.
-	w.since = w.since.Add(-renewTime)
-	if err := w.renew(); err != nil {
-		t.Fatal(err)
 	}
 	other := d
 	other.Digest = hash([]byte("broken"))
@@ -82,7 +77,7 @@ func TestFailedLoadLeavesNothingOnEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, l := range list.GetLeases() {
-		if strings.HasPrefix(l.GetID(), w.id) {
+		if l.GetID() == w.lease {
 			t.Errorf("lease %s", l.GetID())
 		}
 	}
@@ -91,7 +86,7 @@ func TestFailedLoadLeavesNothingOnEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, a := range active.GetStatuses() {
-		if strings.Contains(a.GetRef(), w.id) {
+		if strings.Contains(a.GetRef(), w.lease) {
 			t.Errorf("unfinished content %s", a.GetRef())
 		}
 	}
@@ -112,12 +107,11 @@ func TestKilledLoadOnEngine(t *testing.T) {
 	text := make([]byte, 1<<20)
 	_, _ = rand.Read(text)
 	d := layerOf(text)
-	id := leasePrefix + rand.Text()
-	ctx := in(t.Context())
-	if _, err := s.leases.Create(ctx, &leases.CreateRequest{ID: id, Labels: map[string]string{leaseOwner: owner.Mark()}}); err != nil {
+	w, err := s.newWriter(t.Context(), owner.Mark())
+	if err != nil {
 		t.Fatal(err)
 	}
-	w := &writer{store: s, ctx: ctx, id: id, lease: id, since: time.Now(), held: map[string]bool{}}
+	ctx := in(t.Context())
 	if err := w.write(d, opening(bytes.NewReader(text)), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -138,45 +132,39 @@ func TestKilledLoadOnEngine(t *testing.T) {
 	}
 }
 
-// TestSlowLayerOnEngine: a lease that is about to expire while a layer is written is replaced, and what is written so
-// far stays when containerd collects garbage.
+// TestSlowLayerOnEngine: what is written of a layer so far, and a layer that was there, stay when containerd collects garbage.
 func TestSlowLayerOnEngine(t *testing.T) {
 	t.Parallel()
 	s := connect(t)
 	text := make([]byte, 3*writeSize)
 	_, _ = rand.Read(text)
-	d := layerOf(text)
-	w, err := s.newWriter(t.Context())
+	first, err := s.newWriter(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	last := ""
-	expire := func() { last, w.since = w.lease, w.since.Add(-renewTime) }
-	slow := &hooked{Reader: bytes.NewReader(text[writeSize:]), before: func() {
-		expire()
-		if err := w.renew(); err != nil {
-			t.Error(err)
-		}
-		garbage := &leases.CreateRequest{ID: w.id + "-garbage"}
-		if _, err := s.leases.Create(w.ctx, garbage); err != nil {
-			t.Error(err)
-		}
-		if _, err := s.leases.Delete(w.ctx, &leases.DeleteRequest{ID: garbage.ID, Sync: true}); err != nil {
-			t.Error(err)
-		}
-	}}
-	late := &hooked{Reader: bytes.NewReader(nil), before: expire}
-	err = w.write(d, opening(io.MultiReader(bytes.NewReader(text[:writeSize]), slow, late)), nil)
-	if there, err := has(w.ctx, s, d); err != nil || !there || w.lease == last {
-		t.Errorf("the layer is there: %v, %v; under another lease: %v", there, err, w.lease != last)
+	there, slow := layerOf(text[:writeSize]), layerOf(text)
+	if err := first.write(there, opening(bytes.NewReader(text)), nil); err != nil {
+		t.Fatal(err)
 	}
-	list, listErr := s.leases.List(w.ctx, &leases.ListRequest{})
-	for _, l := range list.GetLeases() {
-		if strings.HasPrefix(l.GetID(), w.id) && l.GetID() != w.lease {
-			t.Errorf("another lease %s", l.GetID())
+	w, err := s.newWriter(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.write(there, nil, nil); err != nil {
+		t.Error(err)
+	}
+	collect := func() { // as the end of a load that fails
+		if err := first.end(errTest); !errors.Is(err, errTest) {
+			t.Error(err)
 		}
 	}
-	if err := errors.Join(listErr, w.end(err)); err != nil {
+	err = w.write(slow, opening(io.MultiReader(bytes.NewReader(text[:writeSize]), &hooked{Reader: bytes.NewReader(text[writeSize:]), before: collect})), nil)
+	for _, d := range []v1.Descriptor{there, slow} {
+		if there, err := has(w.ctx, s, d); err != nil || !there {
+			t.Errorf("layer of %d bytes: %v, %v", d.Size, there, err)
+		}
+	}
+	if err := w.end(err); err != nil {
 		t.Error(err)
 	}
 }

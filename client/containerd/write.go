@@ -6,33 +6,76 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/containerd/containerd/api/services/content/v1"
+	"github.com/containerd/containerd/api/services/leases/v1"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/crishim/crishim/imagefile"
+	"github.com/crishim/crishim/internal/proctree"
+)
+
+const (
+	// leaseTime is when containerd removes the lease of a client that was killed, with what it held, unless another load
+	// comes before. containerd's own client has the same.
+	leaseTime   = 24 * time.Hour
+	leasePrefix = "crishim-"
+	// leaseOwner labels a lease with the mark of its process.
+	leaseOwner = "io.crishim.process"
 )
 
 // Load stores images. A lease keeps their blobs until the images refer to them.
 func (s *Store) Load(ctx context.Context, list []imagefile.Image) error {
-	w, err := s.newWriter(ctx)
+	self, err := proctree.Find(os.Getpid())
+	if err != nil {
+		return err
+	}
+	w, err := s.newWriter(ctx, self.Mark())
 	if err != nil {
 		return err
 	}
 	return w.end(w.load(list))
 }
 
-// end removes the lease, after a failure with what it held.
-func (w *writer) end(err error) error { return errors.Join(err, w.remove(w.lease, err != nil)) }
+// writer stores content, held by a lease.
+type writer struct {
+	store *Store
+	ctx   context.Context //nolint:containedctx // a load is one call, with its lease
+	lease string
+	count int // of writes
+}
 
-func (s *Store) newWriter(ctx context.Context) (*writer, error) {
-	w := &writer{store: s, ctx: in(ctx), id: leasePrefix + rand.Text(), held: map[string]bool{}}
-	s.sweep(w.ctx)
-	return w, w.renew()
+// newWriter removes the leases of loads that were killed on this machine, and creates one. What it cannot remove expires.
+func (s *Store) newWriter(ctx context.Context, owner string) (*writer, error) {
+	ctx = in(ctx)
+	list, err := s.leases.List(ctx, &leases.ListRequest{})
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range list.GetLeases() {
+		if strings.HasPrefix(l.GetID(), leasePrefix) && proctree.HasEnded(l.GetLabels()[leaseOwner]) {
+			_, _ = s.leases.Delete(ctx, &leases.DeleteRequest{ID: l.GetID(), Sync: true})
+		}
+	}
+	id := leasePrefix + rand.Text()
+	_, err = s.leases.Create(ctx, &leases.CreateRequest{ID: id, Labels: map[string]string{
+		leaseOwner: owner, "containerd.io/gc.expire": time.Now().Add(leaseTime).UTC().Format(time.RFC3339),
+	}})
+	return &writer{store: s, ctx: metadata.AppendToOutgoingContext(ctx, "containerd-lease", id), lease: id}, err
+}
+
+// end removes the lease, after a failure with what it held.
+func (w *writer) end(err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), 30*time.Second)
+	defer cancel()
+	_, removed := w.store.leases.Delete(ctx, &leases.DeleteRequest{ID: w.lease, Sync: err != nil})
+	return errors.Join(err, removed)
 }
 
 func (w *writer) load(list []imagefile.Image) error {
@@ -48,33 +91,41 @@ func (w *writer) load(list []imagefile.Image) error {
 	return w.finish(list)
 }
 
-// writer stores content, held by a lease.
-type writer struct {
-	store   *Store
-	ctx     context.Context //nolint:containedctx // a load is one call
-	id      string          // of the present lease, and of what is being written
-	count   int             // of leases and writes
-	lease   string
-	since   time.Time
-	held    map[string]bool // digests
-	writing string          // what is being written
-}
-
 // writeSize is how much goes into one message.
 const writeSize = 1 << 20
 
-// write stores content that is not there, and sets its labels.
-func (w *writer) write(d v1.Descriptor, open func() (io.ReadCloser, error), labels map[string]string) (err error) {
-	if err := w.renew(); err != nil {
+// write stores content, or only sets its labels where it is there.
+func (w *writer) write(d v1.Descriptor, open func() (io.ReadCloser, error), labels map[string]string) error {
+	err := w.send(d, open, labels)
+	if status.Code(err) == codes.AlreadyExists { // the lease holds it from now on
+		return w.update(d.Digest.String(), labels)
+	}
+	return err
+}
+
+func (w *writer) send(d v1.Descriptor, open func() (io.ReadCloser, error), labels map[string]string) error {
+	ctx, cancel := context.WithCancel(w.ctx)
+	defer cancel()
+	stream, err := w.store.content.Write(ctx)
+	if err != nil {
 		return err
 	}
-	id := d.Digest.String()
-	if err := w.hold(id); err != nil { // before it is looked for: containerd might remove it in between
+	defer func() { // until containerd has released what was written
+		if stream.CloseSend() == nil {
+			_, _ = stream.Recv()
+		}
+	}()
+	w.count++
+	ref, digest := fmt.Sprintf("%s-%d", w.lease, w.count), d.Digest.String()
+	send := func(r *content.WriteContentRequest) error {
+		r.Ref = ref
+		if err := stream.Send(r); err != nil && !errors.Is(err, io.EOF) { // at EOF the answer has the reason
+			return err
+		}
+		_, err := stream.Recv()
 		return err
 	}
-	if _, err := (reader{w.store, w.ctx}).Size(d.Digest); err == nil {
-		return w.update(id, labels)
-	} else if !errors.Is(err, imagefile.ErrMissing) {
+	if err := send(&content.WriteContentRequest{Action: content.WriteAction_STAT, Total: d.Size, Expected: digest}); err != nil {
 		return err
 	}
 	from, err := open()
@@ -82,86 +133,16 @@ func (w *writer) write(d v1.Descriptor, open func() (io.ReadCloser, error), labe
 		return err
 	}
 	defer from.Close()
-	w.count++
-	w.writing = fmt.Sprintf("%s-%d", w.id, w.count)
-	i := &ingest{writer: w, ref: w.writing, size: d.Size}
-	defer func() {
-		i.close()
-		w.writing = ""
-		if err != nil && status.Code(err) != codes.AlreadyExists {
-			abort, done := context.WithTimeout(context.WithoutCancel(w.ctx), 10*time.Second)
-			defer done()
-			_, _ = w.store.content.Abort(abort, &content.AbortRequest{Ref: i.ref}) // else it goes with the lease
-		}
-	}()
 	buf := make([]byte, writeSize)
-	for offset := int64(0); ; {
-		n, readErr := io.ReadFull(from, buf)
-		if err := w.renew(); err != nil {
+	for offset := int64(0); offset < d.Size; {
+		piece := buf[:min(writeSize, d.Size-offset)]
+		if _, err := io.ReadFull(from, piece); err != nil {
 			return err
 		}
-		if n > 0 {
-			if err := i.send(&content.WriteContentRequest{Action: content.WriteAction_WRITE, Offset: offset, Data: buf[:n]}); err != nil {
-				return err
-			}
-			offset += int64(n)
-		}
-		if readErr == nil {
-			continue
-		}
-		// ReadFull also says that the end is unexpected where the last message is not a full one.
-		if atEnd := errors.Is(readErr, io.EOF) || errors.Is(readErr, io.ErrUnexpectedEOF) && offset == d.Size; !atEnd {
-			return readErr
-		}
-		break
-	}
-	err = i.send(&content.WriteContentRequest{Action: content.WriteAction_COMMIT, Total: d.Size, Offset: d.Size, Expected: id, Labels: labels})
-	if status.Code(err) == codes.AlreadyExists { // another load has created it
-		return w.update(id, labels)
-	}
-	return err
-}
-
-// ingest is content that is being written, by streams of which each has one lease.
-type ingest struct {
-	writer *writer
-	ref    string
-	size   int64
-	lease  string
-	stream content.Content_WriteClient
-	cancel context.CancelFunc
-}
-
-// send opens a stream where there is none with the present lease.
-func (i *ingest) send(r *content.WriteContentRequest) (err error) {
-	if i.lease != i.writer.lease {
-		i.close()
-		var ctx context.Context
-		ctx, i.cancel = context.WithCancel(metadata.AppendToOutgoingContext(i.writer.ctx, "containerd-lease", i.writer.lease))
-		if i.stream, err = i.writer.store.content.Write(ctx); err != nil {
+		if err := send(&content.WriteContentRequest{Action: content.WriteAction_WRITE, Offset: offset, Data: piece}); err != nil {
 			return err
 		}
-		i.lease = i.writer.lease
-		if err := i.send(&content.WriteContentRequest{Action: content.WriteAction_STAT, Total: i.size}); err != nil {
-			return err
-		}
+		offset += int64(len(piece))
 	}
-	r.Ref = i.ref
-	if err := i.stream.Send(r); err != nil && !errors.Is(err, io.EOF) { // at EOF the answer has the reason
-		return err
-	}
-	_, err = i.stream.Recv()
-	return err
-}
-
-// close returns when containerd has released what was written, so that another stream can go on with it.
-func (i *ingest) close() {
-	if i.stream == nil {
-		return
-	}
-	if i.stream.CloseSend() == nil {
-		_, _ = i.stream.Recv()
-	}
-	i.cancel()
-	i.stream = nil
+	return send(&content.WriteContentRequest{Action: content.WriteAction_COMMIT, Total: d.Size, Offset: d.Size, Expected: digest, Labels: labels})
 }

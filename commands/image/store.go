@@ -195,23 +195,24 @@ func (d *display) watch(l v1.Descriptor, r io.ReadCloser) io.ReadCloser {
 	if d.display == nil {
 		return r
 	}
-	return &shownLayer{ReadCloser: r, report: func(status string, n int64) {
+	return &shownLayer{ReadCloser: r, report: func(n int64) {
+		status := progress.StatusCopying
+		if n == l.Size {
+			status = progress.StatusCopied
+		}
 		d.shown.Report(client.PullProgress{Layer: l.Digest.Hex[:12], Status: status, Current: n, Total: l.Size})
 	}}
 }
 
 type shownLayer struct {
 	io.ReadCloser
-	report func(status string, n int64)
+	report func(n int64)
 	n      int64
 }
 
 func (l *shownLayer) Read(b []byte) (int, error) {
 	n, err := l.ReadCloser.Read(b)
 	l.n += int64(n)
-	l.report(progress.StatusCopying, l.n)
-	if errors.Is(err, io.EOF) {
-		l.report(progress.StatusCopied, l.n)
-	}
+	l.report(l.n)
 	return n, err
 }
