@@ -104,7 +104,7 @@ func (o *execOptions) check(env *cli.Env, c *urfave.Context) error {
 	return o.complete(env, "exec")
 }
 
-// shell is run by sh, which nearly every image with bash or ash has: it execs bash, else ash, else stays sh.
+// shell is run by sh, which every image with bash or ash has.
 const shell = "command -v bash >/dev/null && exec bash; command -v ash >/dev/null && exec ash; exec sh"
 
 // complete refuses what contradicts itself and chooses a shell where no command is given.
@@ -165,7 +165,7 @@ func (o *execOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 }
 
 func (o *execOptions) inTarget(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	if client.IsFullID(o.target) && !o.shell && !o.in.Given() {
+	if client.IsFullID(o.target) && !o.in.Given() {
 		return o.inID(ctx, conn, o.session.Streams(env))
 	}
 	c, err := conn.FindContainer(ctx, o.in.Query(o.target, client.Running))
@@ -225,14 +225,12 @@ func (o *execOptions) inOne(ctx context.Context, conn *client.Conn, c *runtimeap
 	if o.sync {
 		return o.runSync(ctx, conn, c, s)
 	}
-	command := o.command
-	if o.shell {
-		if command, err = o.findShell(ctx, conn, c); err != nil {
-			return err
-		}
-	}
-	left, err := o.stream(ctx, conn, c, command, s)
+	left, err := o.stream(ctx, conn, c, s)
+	var missing *cli.StatusError
 	switch {
+	case o.shell && errors.As(err, &missing) && missing.Code == cli.ExitNotFound:
+		name := cli.ContainerName(c)
+		missing.Cause = cli.WithHint(fmt.Errorf("there is no shell in %s", name), "`crishim debug %s` runs one from another image", name)
 	case left && errors.Is(err, stream.ErrDetached):
 		return cli.Detached(stream.ErrDetached, s, leftRunning)
 	case errors.Is(err, stream.ErrDetached):
@@ -249,9 +247,9 @@ func (o *execOptions) errTimeout() error {
 
 // stream runs a command over a streaming URL. After an error stillRunning reports whether the
 // command may be.
-func (o *execOptions) stream(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, command []string, s stream.Streams) (stillRunning bool, err error) {
+func (o *execOptions) stream(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, s stream.Streams) (stillRunning bool, err error) {
 	request := &runtimeapi.ExecRequest{
-		ContainerId: c.GetId(), Cmd: command, Tty: o.session.TTY,
+		ContainerId: c.GetId(), Cmd: o.command, Tty: o.session.TTY,
 		Stdin: o.session.Stdin, Stdout: true, Stderr: !o.session.TTY,
 	}
 	url := ""
@@ -281,16 +279,11 @@ func abandoned(ctx context.Context, err error) bool {
 	return ctx.Err() != nil || errors.As(err, &signal) || errors.Is(err, stream.ErrDetached)
 }
 
-// execSync runs a command through the runtime's ExecSync.
-func (o *execOptions) execSync(ctx context.Context, conn *client.Conn, id string, command []string) (*runtimeapi.ExecSyncResponse, error) {
-	seconds := (o.timeout + time.Second - 1) / time.Second
-	res, err := conn.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: command, Timeout: int64(seconds)}, o.process)
-	return res, cannotRun(err)
-}
-
 // runSync writes all output of the command, however it ended.
 func (o *execOptions) runSync(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, s stream.Streams) error {
-	res, err := o.execSync(ctx, conn, c.GetId(), o.command)
+	seconds := (o.timeout + time.Second - 1) / time.Second
+	res, err := conn.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: c.GetId(), Cmd: o.command, Timeout: int64(seconds)}, o.process)
+	err = cannotRun(err)
 	switch {
 	case status.Code(err) == codes.DeadlineExceeded && o.timeout > 0:
 		return o.errTimeout()
@@ -318,24 +311,6 @@ func (o *execOptions) runSync(ctx context.Context, conn *client.Conn, c *runtime
 		return &stream.ExitError{Code: int(code)}
 	}
 	return errors.Join(outErr, errErr)
-}
-
-// findShell returns the first shell that a container has. It is tried with a command that does
-// nothing: a session's status 127 may be that of the last command in the shell.
-func (o *execOptions) findShell(ctx context.Context, conn *client.Conn, c *runtimeapi.Container) ([]string, error) {
-	for _, command := range [][]string{o.command, {"bash"}, {"ash"}} {
-		res, err := o.execSync(ctx, conn, c.GetId(), []string{command[0], "-c", "exit 0"})
-		var missing *cli.StatusError
-		switch {
-		case errors.As(err, &missing):
-		case err != nil:
-			return nil, err
-		case res.GetExitCode() != cli.ExitNotFound && res.GetExitCode() != cli.ExitCannotRun:
-			return command, nil
-		}
-	}
-	name := cli.ContainerName(c)
-	return nil, &cli.StatusError{Code: cli.ExitNotFound, Cause: cli.WithHint(fmt.Errorf("there is no shell in %s", name), "`crishim debug %s` runs one from another image", name)}
 }
 
 // inMany runs the command in each container. The first failure in the order of the containers

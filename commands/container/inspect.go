@@ -40,38 +40,29 @@ func (o *inspectOptions) check(env *cli.Env, c *urfave.Context) error {
 	return cmp.Or(o.filter.Check(true), o.view.Check(env))
 }
 
-func (o *inspectOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	refs := o.refs
-	if len(refs) == 0 {
-		containers, err := o.filter.Containers(ctx, conn)
-		if err != nil {
-			return err
-		}
-		for _, c := range containers {
-			refs = append(refs, c.GetId())
-		}
+func (o *inspectOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) (failed error) {
+	var containers []*runtimeapi.Container
+	if len(o.refs) == 0 {
+		containers, failed = o.filter.Containers(ctx, conn)
 	}
-	status := func(id string) (*runtimeapi.ContainerStatusResponse, error) {
-		return conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: !o.quiet})
-	}
-	return cli.ShowEach(env, o.view, output.InspectContainers, refs, len(o.refs) == 0, nil, func(ref string) (*runtimeapi.ContainerStatusResponse, error) {
-		var gone error
+	failed = cli.Join(failed, cli.Each(o.refs, func(ref string) error {
 		query := o.filter.In.Query(ref, client.Any)
 		query.Attempt = o.attempt
-		if client.IsFullID(ref) && o.filter.In.Namespace == "" { // it is looked up only if the runtime does not have it
-			res, err := status(ref)
-			if !cli.IsGone(err) {
-				return res, err
-			}
-			gone = err
+		c, err := &runtimeapi.Container{Id: ref}, error(nil)
+		if !client.IsFullID(ref) || o.filter.In.Namespace != "" {
+			c, err = conn.FindContainer(ctx, query)
 		}
-		c, err := conn.FindContainer(ctx, query)
-		switch {
-		case err != nil:
-			return nil, err
-		case gone != nil && c.GetId() == ref: // it is listed: it has just been removed, or it has no status
-			return nil, gone
+		if err == nil {
+			containers = append(containers, c)
 		}
-		return status(c.GetId())
+		return err
+	}))
+	return cli.ShowEach(env, o.view, output.InspectContainers, containers, len(o.refs) == 0, failed, func(c *runtimeapi.Container) (*runtimeapi.ContainerStatusResponse, error) {
+		res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId(), Verbose: !o.quiet})
+		if cli.IsGone(err) { // the runtime's words for an id differ
+			_, missing := conn.Container(ctx, c.GetId(), client.Any)
+			err = cmp.Or(missing, err)
+		}
+		return res, err
 	})
 }

@@ -64,15 +64,12 @@ func newStartErrorFilter(s *stream.Streams) *startErrorFilter {
 // Write implements io.Writer. A start error comes first, and in one piece.
 func (e *startErrorFilter) Write(p []byte) (int, error) {
 	e.mu.Lock()
-	hold := !e.more && e.text == nil && (startErrorIn(p, ociStatus) != nil || startErrorIn(p, cli.ExitNotFound) != nil)
-	if hold {
+	defer e.mu.Unlock()
+	if !e.more && e.text == nil && (startErrorIn(p, ociStatus) != nil || startErrorIn(p, cli.ExitNotFound) != nil) {
 		e.text = bytes.Clone(p)
-	}
-	e.more = !hold
-	e.mu.Unlock()
-	if hold {
 		return len(p), nil
 	}
+	e.more = true
 	if err := e.release(); err != nil {
 		return 0, err
 	}
@@ -80,10 +77,8 @@ func (e *startErrorFilter) Write(p []byte) (int, error) {
 }
 
 func (e *startErrorFilter) release() error {
-	e.mu.Lock()
 	held := e.text
 	e.text = nil
-	e.mu.Unlock()
 	if held == nil {
 		return nil
 	}
@@ -97,11 +92,10 @@ func (e *startErrorFilter) Unwrap() io.Writer { return e.to }
 // orElse returns the start error if there was no other output, else err.
 func (e *startErrorFilter) orElse(err error) error {
 	e.mu.Lock()
-	held := e.text
-	e.mu.Unlock()
+	defer e.mu.Unlock()
 	var exit *stream.ExitError
 	if errors.As(err, &exit) {
-		if start := startErrorIn(held, exit.Code); start != nil {
+		if start := startErrorIn(e.text, exit.Code); start != nil {
 			return start
 		}
 	}
