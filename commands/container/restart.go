@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path"
+	"strings"
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
@@ -16,7 +16,6 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/kube"
-	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
 type restartOptions struct {
@@ -108,7 +107,10 @@ func (o *restartOptions) recreate(ctx context.Context, env *cli.Env, conn *clien
 	for _, other := range attempts {
 		config.Metadata.Attempt = max(config.Metadata.Attempt, other.GetMetadata().GetAttempt()+1)
 	}
-	config.LogPath = logPathOfAttempt(config)
+	log, numbered := strings.CutSuffix(config.GetLogPath(), fmt.Sprintf("%d.log", c.GetMetadata().GetAttempt()))
+	if config.LogPath = ""; numbered { // else it is called by the container's name
+		config.LogPath = fmt.Sprintf("%s%d.log", log, config.GetMetadata().GetAttempt())
+	}
 	id, err := createContainer(ctx, conn, c.GetPodSandboxId(), config, pod)
 	if err != nil {
 		return fmt.Errorf("make the next attempt: %w", err)
@@ -149,20 +151,3 @@ func containerConfigOf(ctx context.Context, conn *client.Conn, id string) (*runt
 	config.Image.Image = cmp.Or(res.GetStatus().GetImageId(), config.Image.Image)
 	return config, nil
 }
-
-// logPathOfAttempt returns the path of an attempt's log, apart from that of the attempt before: main.1.log
-// after main.0.log or main.log, 1.log after 0.log. "" stays that.
-func logPathOfAttempt(config *runtimeapi.ContainerConfig) string {
-	if config.GetLogPath() == "" {
-		return ""
-	}
-	dir, file := path.Split(config.GetLogPath())
-	before := file + "."
-	if parts := attemptLog.FindStringSubmatch(file); parts != nil {
-		before = parts[1]
-	}
-	return fmt.Sprintf("%s%s%d.log", dir, before, config.GetMetadata().GetAttempt())
-}
-
-// attemptLog matches the name of a log, with the attempt or without.
-var attemptLog = lazyregexp.New(`^(|.*?\.)(?:\d+\.)?log$`)

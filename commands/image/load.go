@@ -72,11 +72,35 @@ func (o *loadOptions) check(env *cli.Env, c *urfave.Context) error {
 }
 
 func (o *loadOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	images, err := o.load(ctx, env, conn)
+	if err != nil {
+		return err
+	}
+	for _, image := range images {
+		switch {
+		case o.quiet:
+			err = env.Say("%s", image.ID())
+		case len(image.Names) == 0:
+			err = env.Say("Loaded image ID: %s", image.ID())
+			env.Note("the archive has no name for %s: `crishim load --as NAME` gives it one", image.ID())
+		default: // as docker, with the digest behind it
+			err = cli.Each(image.Names, func(name string) error {
+				return env.Say("Loaded image: %s (%s)", imagefile.Familiar(name), image.Target.Digest)
+			})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *loadOptions) load(ctx context.Context, env *cli.Env, conn *client.Conn) ([]imagefile.Image, error) {
 	in, name := env.In, "standard input"
 	if o.input != "" && o.input != "-" {
 		f, err := os.Open(o.input)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		defer f.Close()
 		in, name = f, o.input
@@ -86,18 +110,13 @@ func (o *loadOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	defer shown.close()
 	archive, err := imagefile.Open(ctx, in, imagefile.Options{Platform: o.platforms.want, As: o.as, Watch: shown.watch})
 	if err != nil {
-		return cli.About(name, err)
+		return nil, cli.About(name, err)
 	}
 	defer archive.Close()
 	if err := o.refuse(ctx, conn, to, archive.Images); err != nil {
-		return cli.About(name, err)
+		return nil, cli.About(name, err)
 	}
-	images, err := to.load(ctx, archive.Images)
-	shown.close()
-	if err != nil {
-		return err
-	}
-	return o.print(env, images)
+	return to.load(ctx, archive.Images)
 }
 
 // refuse returns an error for images that must not be stored, or that the runtime would not list.
@@ -146,31 +165,4 @@ func ownName(name string) error {
 		return fmt.Errorf("%s: names under crishim.local/ are crishim's own", name)
 	}
 	return nil
-}
-
-// print is docker's, with the digest behind it.
-func (o *loadOptions) print(env *cli.Env, images []imagefile.Image) error {
-	for _, image := range images {
-		say := sayLoaded
-		if o.quiet {
-			say = func(env *cli.Env, image imagefile.Image) error { return env.Say("%s", image.ID()) }
-		}
-		if err := say(env, image); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func sayLoaded(env *cli.Env, image imagefile.Image) error {
-	if len(image.Names) == 0 {
-		if err := env.Say("Loaded image ID: %s", image.ID()); err != nil {
-			return err
-		}
-		env.Note("the archive has no name for %s: `crishim load --as NAME` gives it one", image.ID())
-		return nil
-	}
-	return cli.Each(image.Names, func(name string) error {
-		return env.Say("Loaded image: %s (%s)", imagefile.Familiar(name), image.Target.Digest)
-	})
 }

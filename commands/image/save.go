@@ -25,7 +25,7 @@ type saveOptions struct {
 // NewSave returns the verb that writes images into an archive. CRI has no call for that: our own shim has its
 // private service, containerd an API on the same socket.
 func NewSave(env *cli.Env) *cli.Verb {
-	o := &saveOptions{}
+	o := &saveOptions{format: string(imagefile.OCI)}
 	return &cli.Verb{
 		Name:      "save",
 		Usage:     "save images to a tar archive",
@@ -38,7 +38,7 @@ func NewSave(env *cli.Env) *cli.Verb {
 			"crishim save busybox | ssh node2 crishim load"),
 		Flags: []urfave.Flag{
 			cli.StringFlag(&o.output, "output", "write to `FILE` instead of standard output", "o"),
-			formatFlag(&o.format),
+			cli.WordFlag(&o.format, []string{string(imagefile.OCI), string(imagefile.Docker)}, "format", "`FORMAT` of the archive: oci or docker"),
 			o.platforms.flag("save only what is for"),
 			cli.BoolFlag(&o.quiet, "quiet", "do not show progress", "q"),
 		},
@@ -46,19 +46,11 @@ func NewSave(env *cli.Env) *cli.Verb {
 	}
 }
 
-func formatFlag(format *string) urfave.Flag {
-	*format = string(imagefile.OCI)
-	return cli.StringFlag(format, "format", "`FORMAT` of the archive: oci or docker (default oci)")
-}
-
 func (o *saveOptions) check(env *cli.Env, c *urfave.Context) error {
 	if err := cli.ArgCount(c, 1, -1); err != nil {
 		return err
 	}
 	o.images = c.Args().Slice()
-	if o.format != string(imagefile.OCI) && o.format != string(imagefile.Docker) {
-		return cli.Invalid("format", o.format, "must be oci or docker")
-	}
 	if err := o.platforms.check(); err != nil {
 		return err
 	}

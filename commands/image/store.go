@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -173,7 +172,6 @@ func (p *platformFlag) check() (err error) {
 type display struct {
 	display *progress.Display // nil: nothing is shown
 	shown   *progress.Pull
-	once    sync.Once
 }
 
 func showing(env *cli.Env, doing, what string, quiet bool) *display {
@@ -186,7 +184,7 @@ func showing(env *cli.Env, doing, what string, quiet bool) *display {
 
 func (d *display) close() {
 	if d.display != nil {
-		d.once.Do(d.display.Close)
+		d.display.Close()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	urfave "github.com/urfave/cli/v2"
 
@@ -48,9 +49,13 @@ func (o *gcOptions) run(ctx context.Context, env *cli.Env) error {
 	}
 	defer r.close()
 	sources := kuberuntime.Sources{}
-	if o.deadPods {
-		if sources.Deleted, err = deadPods(ctx, r); err != nil {
+	if o.deadPods { // no ready sandbox and no running container, or only a directory
+		running, err := r.GetPods(ctx, false)
+		if err != nil {
 			return err
+		}
+		sources.Deleted = func(uid string) bool {
+			return !slices.ContainsFunc(running, func(p *pod.Pod) bool { return p.UID == uid })
 		}
 	}
 	garbage, err := r.PlanGarbage(ctx, o.policy, sources)
@@ -103,18 +108,4 @@ func (o *gcOptions) run(ctx context.Context, env *cli.Env) error {
 		errs = append(errs, env.Say("%s %s", verb, sizes.Sum(freed)))
 	}
 	return cli.Join(errs...)
-}
-
-// deadPods reports whether a pod has no ready sandbox and no running container. Pods of
-// which only a directory exists are dead, too.
-func deadPods(ctx context.Context, r *podRuntime) (func(uid string) bool, error) {
-	running, err := r.GetPods(ctx, false)
-	if err != nil {
-		return nil, err
-	}
-	alive := map[string]*pod.Pod{}
-	for _, p := range running {
-		alive[p.UID] = p
-	}
-	return func(uid string) bool { return alive[uid] == nil }, nil
 }

@@ -41,28 +41,23 @@ type podRuntimeOptions struct {
 	longRunning bool // the verb runs until it is interrupted
 }
 
-// openPodRuntime connects and makes the manager. Pods from manifests have directories on this
-// host, so the runtime has to be here too.
-func openPodRuntime(ctx context.Context, env *cli.Env, o podRuntimeOptions) (*podRuntime, error) {
-	conn, err := env.ConnectShim(ctx, o.longRunning)
+// connectHere connects to a runtime of this host: pods from manifests have directories on it.
+func connectHere(ctx context.Context, env *cli.Env, longRunning bool) (*client.Conn, error) {
+	conn, err := env.ConnectShim(ctx, longRunning)
 	if err != nil {
 		return nil, err
 	}
-	r, err := podRuntimeOn(ctx, env, conn, o)
-	if err != nil {
-		return nil, cli.Join(err, conn.Close())
+	if remote := conn.Remote(); remote != "" {
+		return nil, cli.Join(fmt.Errorf("pods from manifests keep volumes and logs on the runtime's host, and %s is another one", remote), conn.Close())
 	}
-	return r, nil
+	return conn, nil
 }
 
-// openCollector connects, and collects facts of pods, which have directories on this host as well.
+// openCollector connects, and collects facts of pods.
 func openCollector(ctx context.Context, env *cli.Env) (*client.Conn, *diagnose.Collector, error) {
-	conn, err := env.ConnectShim(ctx, false)
+	conn, err := connectHere(ctx, env, false)
 	if err != nil {
 		return nil, nil, err
-	}
-	if err := onThisHost(conn); err != nil {
-		return nil, nil, cli.Join(err, conn.Close())
 	}
 	c, err := diagnose.Open(ctx, conn, diagnose.Options{Dirs: pod.DefaultDirs(env.LookupEnv), Now: env.Now})
 	if err != nil {
@@ -71,18 +66,13 @@ func openCollector(ctx context.Context, env *cli.Env) (*client.Conn, *diagnose.C
 	return conn, c, nil
 }
 
-func onThisHost(conn *client.Conn) error {
-	if remote := conn.Remote(); remote != "" {
-		return fmt.Errorf("pods from manifests keep volumes and logs on the runtime's host, and %s is another one", remote)
-	}
-	return nil
-}
-
-func podRuntimeOn(ctx context.Context, env *cli.Env, conn *client.Conn, o podRuntimeOptions) (*podRuntime, error) {
-	if err := onThisHost(conn); err != nil {
+// openPodRuntime connects and makes the manager.
+func openPodRuntime(ctx context.Context, env *cli.Env, o podRuntimeOptions) (*podRuntime, error) {
+	host, err := criconfig.ReadHost()
+	if err != nil {
 		return nil, err
 	}
-	host, err := criconfig.ReadHost()
+	conn, err := connectHere(ctx, env, o.longRunning)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +92,10 @@ func podRuntimeOn(ctx context.Context, env *cli.Env, conn *client.Conn, o podRun
 		Events: keepEvents(env, r.dirs, o.steps),
 		Pull:   pull, SerialPulls: o.serial, PullQPS: o.qps, PullBurst: o.burst, PullsWait: o.pullsWait, Registerer: o.registerer,
 	})
-	return r, err
+	if err != nil {
+		return nil, cli.Join(err, conn.Close())
+	}
+	return r, nil
 }
 
 func (r *podRuntime) close() error {
