@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -12,8 +13,8 @@ import (
 	"strings"
 )
 
-// dialHost opens the connection that carries a session. Proxies from the
-// environment are not asked: streaming servers are on the node.
+// dialHost opens the connection that carries a session. Proxies of the
+// environment are ignored: streaming servers are on the node.
 func dialHost(ctx context.Context, u *url.URL, o Options) (net.Conn, error) {
 	dial := o.Dial
 	if dial == nil {
@@ -40,25 +41,18 @@ func dialHost(ctx context.Context, u *url.URL, o Options) (net.Conn, error) {
 }
 
 // completeURL makes a dialable URL of what a runtime returned. Runtimes return
-// absolute URLs, paths (to be completed by a kubelet, or by base here) and, as
+// absolute URLs, paths, which are completed with a kubelet's address, and, as
 // cri-dockerd does, "//[::]:port/path": an address to listen on, not to dial.
-func completeURL(raw, base string) (*url.URL, error) {
-	if base == "" {
-		base = DefaultBase
-	}
+func completeURL(raw string) (*url.URL, error) {
 	if raw == "" {
-		return nil, fmt.Errorf("the runtime returned an empty streaming URL")
+		return nil, errors.New("the runtime returned an empty streaming URL")
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
 		return nil, fmt.Errorf("streaming URL: %w", err)
 	}
 	if u.Host == "" {
-		b, err := url.Parse(base)
-		if err != nil {
-			return nil, fmt.Errorf("streaming base URL: %w", err)
-		}
-		u.Scheme, u.Host = b.Scheme, b.Host
+		u.Scheme, u.Host = "http", "127.0.0.1:10250"
 		u.Path = "/" + strings.TrimPrefix(u.Path, "/")
 	}
 	switch u.Scheme {
@@ -70,13 +64,6 @@ func completeURL(raw, base string) (*url.URL, error) {
 	default:
 		return nil, fmt.Errorf("streaming URL: scheme %q: must be http or https", u.Scheme)
 	}
-	u.Host = dialableHost(u)
-	return u, nil
-}
-
-// dialableHost returns the host and port of a streaming URL, seen from the server's machine:
-// loopback for an unspecified address, and the scheme's port where there is none.
-func dialableHost(u *url.URL) string {
 	host, port := u.Hostname(), u.Port()
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
@@ -84,10 +71,11 @@ func dialableHost(u *url.URL) string {
 	if port == "" {
 		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
 	}
-	return net.JoinHostPort(host, port)
+	u.Host = net.JoinHostPort(host, port)
+	return u, nil
 }
 
-// TLS says how to talk to a streaming server over https. Without a CA the
+// TLS has the settings for a streaming server on https. Without a CA the
 // server's certificate is not verified: runtimes sign their own, and the URL
 // came over a trusted socket.
 type TLS struct {
@@ -105,10 +93,7 @@ func (t TLS) check() error {
 
 // config reads the files.
 func (t TLS) config(host string) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host, NextProtos: []string{"http/1.1"}}
-	if t.ServerName != "" {
-		c.ServerName = t.ServerName
-	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: cmp.Or(t.ServerName, host), NextProtos: []string{"http/1.1"}}
 	if t.CA == "" {
 		c.InsecureSkipVerify = true
 	} else {

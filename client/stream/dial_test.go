@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/remotecommand"
 )
 
 // A stream that is opened on a connection that has gone leaves nothing that waits
@@ -31,7 +33,7 @@ func TestOpenAfterTheEnd(t *testing.T) {
 		}
 	}()
 	for range 20 {
-		conn, err := dialSPDY(t.Context(), &url.URL{Scheme: "http", Host: l.Addr().String(), Path: "/"}, Options{}, spdyProtocol)
+		conn, err := dialSPDY(t.Context(), &url.URL{Scheme: "http", Host: l.Addr().String(), Path: "/"}, Options{}, remotecommand.StreamProtocolV4Name)
 		if err != nil {
 			t.Fatal(err)
 		}

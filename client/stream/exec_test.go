@@ -43,7 +43,7 @@ func TestExecStatus(t *testing.T) {
 			eachTransport(t, func(t *testing.T, o Options) {
 				c := (&container{run: func(process) error { return tt.err }}).start(t)
 				s := Streams{Out: io.Discard, Err: io.Discard}
-				err := within(t, "exec", func() error { return Exec(t.Context(), c.execURL(t, s), s, o) })
+				err := within(t, "exec", func() error { return Run(t.Context(), c.execURL(t, s), s, o) })
 				if (err == nil) != (tt.want == "") || err != nil && !strings.HasSuffix(err.Error(), tt.want) {
 					t.Errorf("got %v, want %q", err, tt.want)
 				}
@@ -61,7 +61,7 @@ func TestExecKeepsStreamsApart(t *testing.T) {
 		}}).start(t)
 		var out, errs bytes.Buffer
 		s := Streams{Out: &out, Err: &errs}
-		err := within(t, "exec", func() error { return Exec(t.Context(), c.execURL(t, s), s, o) })
+		err := within(t, "exec", func() error { return Run(t.Context(), c.execURL(t, s), s, o) })
 		var code *ExitError
 		if !errors.As(err, &code) || code.Code != 3 {
 			t.Errorf("got error %v, want status 3", err)
@@ -93,7 +93,7 @@ func TestExecHalfClose(t *testing.T) {
 			}}).start(t)
 			var out bytes.Buffer
 			s := Streams{In: input(t), Out: &out}
-			if err := within(t, "cat", func() error { return Exec(t.Context(), c.execURL(t, s), s, Options{}) }); err != nil {
+			if err := within(t, "cat", func() error { return Run(t.Context(), c.execURL(t, s), s, Options{}) }); err != nil {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(out.Bytes(), data) {
@@ -137,7 +137,7 @@ func TestExecDevNull(t *testing.T) {
 		return nil
 	}}).start(t)
 	s := Streams{In: open(t, os.DevNull), Out: io.Discard}
-	if err := within(t, "cat", func() error { return Exec(t.Context(), c.execURL(t, s), s, Options{}) }); err != nil {
+	if err := within(t, "cat", func() error { return Run(t.Context(), c.execURL(t, s), s, Options{}) }); err != nil {
 		t.Error(err)
 	}
 }
@@ -154,7 +154,7 @@ func TestExecReturnsWhileInputBlocks(t *testing.T) {
 		defer r.Close()
 		defer w.Close()
 		s := Streams{In: r, Out: io.Discard}
-		err = within(t, "exec", func() error { return Exec(t.Context(), c.execURL(t, s), s, o) })
+		err = within(t, "exec", func() error { return Run(t.Context(), c.execURL(t, s), s, o) })
 		var code *ExitError
 		if !errors.As(err, &code) || code.Code != 4 {
 			t.Fatalf("got %v, want status 4", err)
@@ -183,7 +183,7 @@ func TestExecContextEnds(t *testing.T) {
 		r, w := io.Pipe()
 		defer w.Close()
 		s := Streams{In: r, Out: writerFunc(func(p []byte) (int, error) { cancel(); return len(p), nil })}
-		err := within(t, "exec", func() error { return Exec(ctx, c.execURL(t, s), s, o) })
+		err := within(t, "exec", func() error { return Run(ctx, c.execURL(t, s), s, o) })
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v, want canceled", err)
 		}
@@ -212,7 +212,7 @@ func TestExecConnectionLost(t *testing.T) {
 		var network *test.Proxy
 		s := Streams{Out: writerFunc(func(p []byte) (int, error) { network.Cut(); return len(p), nil })}
 		network, u := test.ProxyURL(t, c.execURL(t, s))
-		err := within(t, "exec", func() error { return Exec(t.Context(), u, s, o) })
+		err := within(t, "exec", func() error { return Run(t.Context(), u, s, o) })
 		if !errors.Is(err, ErrNoStatus) {
 			t.Errorf("got %v, want %v", err, ErrNoStatus)
 		}
@@ -234,7 +234,7 @@ func TestExecOutputCloses(t *testing.T) {
 	defer w.Close()
 	r.Close()
 	s := Streams{Out: w}
-	err = within(t, "yes | head", func() error { return Exec(t.Context(), c.execURL(t, s), s, Options{}) })
+	err = within(t, "yes | head", func() error { return Run(t.Context(), c.execURL(t, s), s, Options{}) })
 	var sig *SignalError
 	if !errors.As(err, &sig) || sig.ExitCode() != 141 {
 		t.Errorf("got %v, want a broken pipe", err)
@@ -247,7 +247,7 @@ func TestExecURLIsGoodForOneUse(t *testing.T) {
 		s := Streams{Out: io.Discard}
 		u := c.execURL(t, s)
 		for try, want := range []string{"", "already used"} {
-			err := within(t, "exec", func() error { return Exec(t.Context(), u, s, o) })
+			err := within(t, "exec", func() error { return Run(t.Context(), u, s, o) })
 			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 				t.Errorf("attempt %d: got %v, want %q", try, err, want)
 			}
@@ -265,7 +265,7 @@ func TestAutoFallsBackToWebSocket(t *testing.T) {
 	s := Streams{Out: &out}
 	fresh := 0
 	o := Options{FreshURL: func(context.Context) (string, error) { fresh++; return c.execURL(t, s), nil }}
-	if err := within(t, "exec", func() error { return Exec(t.Context(), c.execURL(t, s), s, o) }); err != nil {
+	if err := within(t, "exec", func() error { return Run(t.Context(), c.execURL(t, s), s, o) }); err != nil {
 		t.Fatal(err)
 	}
 	if out.String() != "hello" || fresh != 1 {
@@ -280,7 +280,7 @@ func TestAttach(t *testing.T) {
 	}}).start(t)
 	var out bytes.Buffer
 	s := Streams{In: strings.NewReader("hello"), Out: &out}
-	if err := within(t, "attach", func() error { return Attach(t.Context(), c.execURL(t, s), s, Options{}) }); err != nil {
+	if err := within(t, "attach", func() error { return Run(t.Context(), c.execURL(t, s), s, Options{}) }); err != nil {
 		t.Fatal(err)
 	}
 	if out.String() != "hello" {
@@ -295,7 +295,7 @@ func TestOptionsAreCheckedFirst(t *testing.T) {
 		"half a pair": {TLS: TLS{Cert: "c.pem"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := Exec(t.Context(), "http://127.0.0.1:1/never/dialled", Streams{}, o); err == nil || strings.Contains(err.Error(), "dial") {
+			if err := Run(t.Context(), "http://127.0.0.1:1/never/dialled", Streams{}, o); err == nil || strings.Contains(err.Error(), "dial") {
 				t.Errorf("got %v", err)
 			}
 		})

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,6 +30,10 @@ const (
 // helper runs a session on its own stdin and stdout. It says on stderr how
 // that ended.
 func helper(url string) int {
+	ctx, end := context.WithCancelCause(context.Background())
+	received := make(chan os.Signal, 1)
+	signal.Notify(received, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() { end(Signaled((<-received).(syscall.Signal))) }()
 	s := Streams{In: os.Stdin, Out: os.Stdout, TTY: true}
 	if os.Getenv(helperPipe) != "" {
 		s.TTY, s.Err = false, io.Discard
@@ -36,7 +41,7 @@ func helper(url string) int {
 	if os.Getenv(helperPanic) != "" {
 		s.Out = writerFunc(func([]byte) (int, error) { panic("boom") })
 	}
-	err := Exec(context.Background(), url, s, Options{DetachKeys: DefaultDetachKeys})
+	err := Run(ctx, url, s, Options{DetachKeys: DefaultDetachKeys})
 	fmt.Fprintf(os.Stderr, "ended: %v\n", err)
 	var sig *SignalError
 	if errors.As(err, &sig) {

@@ -2,131 +2,23 @@ package stream
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io"
-	"os"
-	"strings"
-	"sync"
 
-	"golang.org/x/sys/unix"
+	"github.com/moby/term"
 )
 
-// errInputStopped is what a stopped input returns.
-var errInputStopped = errors.New("input stopped")
-
-// input reads stdin and can be stopped while it waits, without taking a byte
-// that was typed for another program. That needs a file to poll; any other
-// reader is left to its goroutine, which ends with its next read.
-type input struct {
-	r       io.Reader
-	file    *os.File // nil for what cannot be polled
-	wake    int      // eventfd
-	mu      sync.Mutex
-	stopped bool
-}
-
-func newInput(r io.Reader) *input {
-	in := &input{r: r, wake: -1}
-	f, ok := r.(*os.File)
-	if !ok {
-		return in
-	}
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err == nil {
-		in.file, in.wake = f, fd
-	}
-	return in
-}
-
-// Read waits for input or for stop.
-func (in *input) Read(p []byte) (int, error) {
-	if in.file == nil {
-		return in.r.Read(p)
-	}
-	if err := in.wait(); err != nil {
-		return 0, err
-	}
-	n, err := in.file.Read(p)
-	if errors.Is(err, unix.EIO) { // a terminal whose other side is gone
-		return n, io.EOF
-	}
-	return n, err
-}
-
-// wait polls through the runtime's handle on the file, which neither changes
-// its mode nor lets it be closed in the meantime.
-func (in *input) wait() error {
-	conn, err := in.file.SyscallConn()
-	if err != nil {
-		return err
-	}
-	stopped := false
-	ctlErr := conn.Control(func(fd uintptr) {
-		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(in.wake), Events: unix.POLLIN}}
-		for {
-			_, err = unix.Poll(fds, -1)
-			if !errors.Is(err, unix.EINTR) {
-				break
-			}
-		}
-		stopped = fds[1].Revents != 0
-	})
-	if stopped {
-		return errInputStopped
-	}
-	return errors.Join(ctlErr, err)
-}
-
-// stop makes a waiting and every later Read return. It is safe to call twice.
-func (in *input) stop() {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	if in.wake >= 0 && !in.stopped {
-		in.stopped = true
-		_, _ = unix.Write(in.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // an eventfd that was just made takes it
-	}
-}
-
-// release frees the descriptor once no Read is left.
-func (in *input) release() {
-	if in.wake >= 0 {
-		_ = unix.Close(in.wake)
-	}
-}
-
-// pollable reports whether stop really ends a waiting Read.
-func (in *input) pollable() bool { return in.file != nil }
-
-// ParseDetachKeys reads docker's notation: keys separated by commas, each a
+// parseDetachKeys reads docker's notation: keys separated by commas, each a
 // single character or ctrl- and one of a-z @ [ \ ] ^ _. The empty string means
 // no keys.
-func ParseDetachKeys(s string) ([]byte, error) {
+func parseDetachKeys(s string) ([]byte, error) {
 	if s == "" {
 		return nil, nil
 	}
-	var keys []byte
-	for _, key := range strings.Split(s, ",") {
-		b, err := detachKey(key)
-		if err != nil {
-			return nil, err
-		}
-		keys = append(keys, b)
+	keys, err := term.ToBytes(s)
+	if err != nil {
+		return nil, fmt.Errorf("invalid detach keys %q: a key must be a character, or ctrl- and one of a-z @ [ \\ ] ^ _", s)
 	}
 	return keys, nil
-}
-
-func detachKey(key string) (byte, error) {
-	name, ctrl := strings.CutPrefix(strings.ToLower(key), "ctrl-")
-	switch {
-	case !ctrl && len(key) == 1:
-		return key[0], nil
-	case ctrl && len(name) == 1 && name[0] >= 'a' && name[0] <= 'z':
-		return name[0] - 'a' + 1, nil
-	case ctrl && len(name) == 1 && strings.Contains(`@[\]^_`, name):
-		return name[0] & 0x1f, nil
-	}
-	return 0, fmt.Errorf("invalid detach key %q: must be a character, or ctrl- and one of a-z @ [ \\ ] ^ _", key)
 }
 
 // detachScanner finds the detach keys in typed input. Keys that may be the

@@ -15,7 +15,7 @@ func TestParseDetachKeys(t *testing.T) {
 		{in: "a", want: []byte("a")},
 		{in: DefaultDetachKeys, want: []byte{16, 17}},
 		{in: "ctrl-@,ctrl-[,ctrl-\\,ctrl-],ctrl-^,ctrl-_", want: []byte{0, 27, 28, 29, 30, 31}},
-		{in: "CTRL-A,b,C", want: []byte{1, 'b', 'C'}},
+		{in: "ctrl-a,b,C", want: []byte{1, 'b', 'C'}},
 		{in: "ctrl-", bad: true},
 		{in: "ctrl-pq", bad: true},
 		{in: "ctrl-1", bad: true},
@@ -24,7 +24,7 @@ func TestParseDetachKeys(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.in, func(t *testing.T) {
-			got, err := ParseDetachKeys(tt.in)
+			got, err := parseDetachKeys(tt.in)
 			if (err != nil) != tt.bad || !bytes.Equal(got, tt.want) {
 				t.Errorf("got %v, %v, want %v", got, err, tt.want)
 			}
@@ -50,7 +50,7 @@ func TestDetachScanner(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			keys, err := ParseDetachKeys(tt.keys)
+			keys, err := parseDetachKeys(tt.keys)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -20,9 +20,6 @@ const (
 // DefaultDetachKeys is what docker and crictl detach on.
 const DefaultDetachKeys = "ctrl-p,ctrl-q"
 
-// DefaultBase completes relative URLs; it is where a kubelet would listen.
-const DefaultBase = "http://127.0.0.1:10250"
-
 // Streams are the local ends of a session. They must agree with the request that made the URL:
 // a nil In, Out or Err means that the request did not ask for that stream. With TTY there is
 // no Err, as the terminal carries both.
@@ -39,8 +36,6 @@ type Options struct {
 	TLS       TLS
 	// Dial connects to the streaming server; nil means directly.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Base completes a URL without scheme or host; empty means DefaultBase.
-	Base string
 	// DetachKeys in docker's notation, such as DefaultDetachKeys. Empty means that nothing
 	// detaches. They count only with a TTY.
 	DetachKeys string
@@ -77,7 +72,7 @@ func (o Options) Check() error {
 	default:
 		return fmt.Errorf("invalid --transport %q: must be %s, %s or %s", o.Transport, TransportSPDY, TransportWebSocket, TransportAuto)
 	}
-	if _, err := ParseDetachKeys(o.DetachKeys); err != nil {
+	if _, err := parseDetachKeys(o.DetachKeys); err != nil {
 		return err
 	}
 	return o.TLS.check()

@@ -132,21 +132,3 @@ func refuseSPDY(h http.Handler) http.Handler {
 }
 
 var errBoom = errors.New("boom")
-
-func TestDialableHost(t *testing.T) {
-	for address, want := range map[string]string{
-		"http://10.0.0.1:4000/exec/x": "10.0.0.1:4000",
-		"http://0.0.0.0:4000/exec/x":  "127.0.0.1:4000",
-		"http://[::]:4000/exec/x":     "127.0.0.1:4000",
-		"http://:4000/exec/x":         "127.0.0.1:4000",
-		"https://node/exec/x":         "node:443",
-	} {
-		u, err := url.Parse(address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := dialableHost(u); got != want {
-			t.Errorf("%s: got %s, want %s", address, got, want)
-		}
-	}
-}

@@ -2,11 +2,11 @@
 // commands in containers, attaches to them and forwards ports to pods.
 //
 // A runtime answers Exec, Attach and PortForward with a URL that is good for
-// one use. Exec, Attach and Forward dial that URL over SPDY or WebSocket and
-// stay until the remote side ends, the context ends, or a signal asks them to.
-// They own the terminal in the meantime: raw mode, window size, detach keys.
+// one use. Run and Forward dial that URL over SPDY or WebSocket and stay until
+// the remote side or the context ends. Run owns the terminal in the meantime:
+// raw mode, window size, detach keys.
 //
-// The package knows nothing of names, pods or exit codes of the program around
+// The package does not know names, pods or exit codes of the program around
 // it; a command's own status comes back as an ExitError.
 package stream
 
@@ -23,6 +23,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/muesli/cancelreader"
+
 	"github.com/crishim/crishim/internal/frames"
 )
 
@@ -33,19 +35,6 @@ const (
 	// do not.
 	drainIdle = 10 * time.Second
 )
-
-// Exec runs the command behind an Exec URL. It returns nil when the command
-// succeeded, an ExitError with its status, a SignalError when a signal to this
-// process ended the session, ErrDetached, or why it could not run.
-func Exec(ctx context.Context, url string, s Streams, o Options) error {
-	return run(ctx, url, s, o)
-}
-
-// Attach connects to the container behind an Attach URL. It returns nil when
-// the container ended; its status is the runtime's to tell.
-func Attach(ctx context.Context, url string, s Streams, o Options) error {
-	return run(ctx, url, s, o)
-}
 
 // session is one connected command.
 type session struct {
@@ -59,23 +48,23 @@ type session struct {
 	writing atomic.Int32   // outputs that wait for their local reader
 }
 
-func run(ctx context.Context, url string, s Streams, o Options) error {
+// Run connects streams with the command behind an Exec URL or the container behind an Attach URL. It returns nil when the
+// command succeeded or the container ended, whose status is the runtime's to tell; else an ExitError with the command's
+// status, a SignalError when a signal to this process ended the session, ErrDetached, or why it could not run.
+func Run(ctx context.Context, url string, s Streams, o Options) error {
 	if err := o.Check(); err != nil {
 		return err
 	}
 	if s.TTY {
 		s.Err = nil
 	}
-	x := &session{Streams: s, o: o, term: newTerminal(s)}
-	sig := watchSignals(x.term != nil)
-	defer sig.stop()
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	go sig.run(end, x)
-
+	x := &session{Streams: s, o: o, term: newTerminal(s)}
+	defer x.watchSignals(end)()
 	ch, err := openChannels(ctx, url, s, windowSize(s), o)
 	if err != nil {
-		return sig.cause(ctx, err)
+		return orSignal(ctx, err)
 	}
 	x.ch.Store(ch)
 	if err := x.term.raw(); err != nil {
@@ -88,11 +77,10 @@ func run(ctx context.Context, url string, s Streams, o Options) error {
 	if o.Connected != nil {
 		o.Connected()
 	}
-	return sig.cause(ctx, x.transfer(ctx, ch))
+	return orSignal(ctx, x.transfer(ctx, ch))
 }
 
-// transfer moves bytes until one side ends the session, and leaves no
-// goroutine behind that it can end.
+// transfer moves bytes until one side ends the session. It leaves no goroutine behind that it can end.
 func (x *session) transfer(ctx context.Context, ch *channels) error {
 	in, typed := x.startInput(ch)
 	out := x.startOutput(ch)
@@ -104,20 +92,17 @@ func (x *session) transfer(ctx context.Context, ch *channels) error {
 	err := x.decide(ctx, typed, out, status)
 	x.term.end()
 	ch.close()
-	if in != nil {
-		in.stop()
-		if in.pollable() {
-			for range typed { // until it has ended
-			}
-			in.release()
+	if in != nil && in.Cancel() {
+		for range typed { // until it has ended
 		}
+		_ = in.Close() // only gives its descriptors back
 	}
 	x.waitForCopies(out)
 	return err
 }
 
 // decide waits for the first thing that ends the session.
-func (x *session) decide(ctx context.Context, typed <-chan error, out <-chan error, status <-chan error) error {
+func (x *session) decide(ctx context.Context, typed, out, status <-chan error) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -162,9 +147,6 @@ func (x *session) resized() {
 	}
 }
 
-// stopping gives the terminal back before the process stops.
-func (x *session) stopping() { x.term.restore() }
-
 // resumed takes the terminal again; the shell has put it into its own mode,
 // and the window may have changed in the meantime.
 func (x *session) resumed() {
@@ -191,7 +173,10 @@ func (c *channels) setSize(s size) error {
 	if c.resize == nil || s.Width == 0 || s.Height == 0 {
 		return nil
 	}
-	return json.NewEncoder(c.resize).Encode(s)
+	if err := json.NewEncoder(c.resize).Encode(s); err != nil {
+		return fmt.Errorf("send terminal size: %w", err)
+	}
+	return nil
 }
 
 // size is a terminal's, spelt as on the wire.
@@ -201,7 +186,7 @@ type size struct {
 
 // openChannels dials with the transport that was asked for.
 func openChannels(ctx context.Context, raw string, s Streams, first size, o Options) (*channels, error) {
-	u, err := completeURL(raw, o.Base)
+	u, err := completeURL(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -234,38 +219,43 @@ func freshURL(ctx context.Context, used *url.URL, o Options) (*url.URL, error) {
 	if err != nil {
 		return nil, err
 	}
-	return completeURL(raw, o.Base)
+	return completeURL(raw)
 }
 
-// loaded is what times that are compared are counted from: the machine's clock
-// may be put forward or back meanwhile.
+// loaded is the start of monotonic times: the machine's clock may be set meanwhile.
 var loaded = time.Now()
 
 // startInput sends what is typed or piped. The returned channel carries
-// ErrDetached at most and is closed when nothing more is sent.
-func (x *session) startInput(ch *channels) (*input, chan error) {
+// ErrDetached at most and is closed when nothing more is sent. The reader is nil for a file that never blocks.
+func (x *session) startInput(ch *channels) (cancelreader.CancelReader, chan error) {
 	end := make(chan error, 1)
-	if x.In == nil || ch.stdin == nil {
+	if x.In == nil {
 		close(end)
 		return nil, end
 	}
-	in := newInput(x.In)
+	from := x.In
+	in, err := cancelreader.NewReader(x.In)
+	if err != nil {
+		in = nil
+	} else {
+		from = in
+	}
 	go func() {
 		defer close(end)
 		defer x.term.guard()
-		if err := x.sendInput(in, ch.stdin); err != nil {
+		if err := x.sendInput(from, ch.stdin); err != nil {
 			end <- err
 		}
 	}()
 	return in, end
 }
 
-// sendInput copies until the input ends, which is passed on as a half-close,
-// or the remote side no longer takes it, which is no error: its status tells.
+// sendInput copies until the input ends, which is passed on as a half-close, or the remote side no longer takes it, which
+// its status explains.
 func (x *session) sendInput(in io.Reader, to io.WriteCloser) error {
 	var keys detachScanner
 	if x.TTY {
-		keys.keys, _ = ParseDetachKeys(x.o.DetachKeys) // checked before
+		keys.keys, _ = parseDetachKeys(x.o.DetachKeys) // checked before
 	}
 	buf := make([]byte, readSize)
 	for {
@@ -284,15 +274,14 @@ func (x *session) sendInput(in io.Reader, to io.WriteCloser) error {
 		}
 		switch {
 		case err == nil:
-		case errors.Is(err, errInputStopped):
+			continue
+		case errors.Is(err, cancelreader.ErrCanceled):
 			return nil
-		default:
-			if !errors.Is(err, io.EOF) {
-				x.o.warn("read input: %v", err)
-			}
-			_ = to.Close() // the remote side may be gone already
-			return nil
+		case !errors.Is(err, io.EOF) && !errors.Is(err, syscall.EIO): // EIO: the other side of the terminal is gone
+			x.o.warn("read input: %v", err)
 		}
+		_ = to.Close() // the remote side may be gone already
+		return nil
 	}
 }
 
@@ -301,25 +290,17 @@ func (x *session) sendInput(in io.Reader, to io.WriteCloser) error {
 func (x *session) startOutput(ch *channels) chan error {
 	end := make(chan error, 2)
 	x.moved.Store(int64(time.Since(loaded)))
-	local := func(w io.Writer) io.Writer {
-		if w == nil {
-			return nil
-		}
-		return &localOutput{session: x, to: w, failed: end}
-	}
-	stdout, stderr := local(x.Out), local(x.Err)
-	for _, c := range []struct {
-		from io.Reader
-		to   io.Writer
-	}{{ch.stdout, stdout}, {ch.stderr, stderr}} {
-		if c.from == nil || c.to == nil {
-			continue
+	start := func(to io.Writer, from io.Reader) {
+		if from == nil {
+			return
 		}
 		x.copying.Go(func() {
 			defer x.term.guard()
-			_ = frames.Copy(c.to, c.from) // the writer tells of its failure, the status of the remote side's
+			_ = frames.Copy(&localOutput{session: x, to: to, failed: end}, from) // the writer reports its failure, the status that of the remote side
 		})
 	}
+	start(x.Out, ch.stdout)
+	start(x.Err, ch.stderr)
 	go func() {
 		x.copying.Wait()
 		close(end)

@@ -13,15 +13,12 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/remotecommand"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 
 	"github.com/crishim/crishim/internal/frames"
 )
-
-// spdyProtocol is the only version offered: it is the first that carries the
-// exit status, and every CRI runtime speaks it.
-const spdyProtocol = "v4.channel.k8s.io"
 
 const (
 	upgradeTimeout    = 30 * time.Second
@@ -34,9 +31,10 @@ const (
 )
 
 // openSPDY dials and creates exactly the streams the request asked for; the
-// server waits until it has them all.
+// server waits until it has them all. The fourth version of the protocol is the
+// first that carries the exit status, and every CRI runtime speaks it.
 func openSPDY(ctx context.Context, u *url.URL, s Streams, first size, o Options) (*channels, error) {
-	conn, err := dialSPDY(ctx, u, o, spdyProtocol)
+	conn, err := dialSPDY(ctx, u, o, remotecommand.StreamProtocolV4Name)
 	if err != nil {
 		return nil, err
 	}
@@ -48,47 +46,27 @@ func openSPDY(ctx context.Context, u *url.URL, s Streams, first size, o Options)
 	return ch, nil
 }
 
-func (c *channels) createSPDY(ctx context.Context, conn *spdyConn, s Streams, first size) error {
-	create := func(kind string, wanted bool) (httpstream.Stream, error) {
-		if !wanted {
-			return nil, nil
+func (c *channels) createSPDY(ctx context.Context, conn *spdyConn, s Streams, first size) (err error) {
+	create := func(kind string, wanted bool) (st httpstream.Stream) {
+		if !wanted || err != nil {
+			return nil
 		}
-		st, err := conn.open(ctx, http.Header{"streamType": {kind}})
-		if err != nil {
-			return nil, fmt.Errorf("open %s stream: %w", kind, err)
+		if st, err = conn.open(ctx, http.Header{"streamType": {kind}}); err != nil {
+			err = fmt.Errorf("open %s stream: %w", kind, err)
+			return nil
 		}
-		return st, nil
+		return st
 	}
-	status, err := create("error", true)
-	if err != nil {
-		return err
+	if status := create("error", true); status != nil {
+		c.status = status
+		_ = status.Close() // nothing goes that way; a server that minds will say so on it
 	}
-	c.status = status
-	_ = status.Close() // nothing goes that way; a server that minds will say so on it
-	if st, err := create("resize", s.TTY); err != nil {
-		return err
-	} else if st != nil {
-		c.resize = st
-		if err := c.setSize(first); err != nil {
-			return fmt.Errorf("send terminal size: %w", err)
-		}
+	if resize := create("resize", s.TTY); resize != nil {
+		c.resize = resize
+		err = c.setSize(first)
 	}
-	if st, err := create("stdin", s.In != nil); err != nil {
-		return err
-	} else if st != nil {
-		c.stdin = st
-	}
-	if st, err := create("stdout", s.Out != nil); err != nil {
-		return err
-	} else if st != nil {
-		c.stdout = st
-	}
-	if st, err := create("stderr", s.Err != nil && !s.TTY); err != nil {
-		return err
-	} else if st != nil {
-		c.stderr = st
-	}
-	return nil
+	c.stdin, c.stdout, c.stderr = create("stdin", s.In != nil), create("stdout", s.Out != nil), create("stderr", s.Err != nil)
+	return err
 }
 
 // spdyConn is a SPDY connection together with the network connection below it,

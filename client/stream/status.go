@@ -6,21 +6,10 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-)
 
-// wireStatus is the part of a Kubernetes Status object that the fourth and
-// fifth version of the protocol send when a session ends.
-type wireStatus struct {
-	Status  string `json:"status"`
-	Message string `json:"message"`
-	Reason  string `json:"reason"`
-	Details struct {
-		Causes []struct {
-			Reason  string `json:"reason"`
-			Message string `json:"message"`
-		} `json:"causes"`
-	} `json:"details"`
-}
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/remotecommand"
+)
 
 // parseStatus turns what the status channel carried into nil, an ExitError, a
 // RemoteError or ErrNoStatus. Only an explicit success is nil.
@@ -29,16 +18,16 @@ func parseStatus(raw []byte) error {
 	if len(raw) == 0 {
 		return ErrNoStatus
 	}
-	var st wireStatus
+	var st metav1.Status
 	if err := json.Unmarshal(raw, &st); err != nil {
 		return &RemoteError{Message: string(raw)}
 	}
-	if st.Status == "Success" {
+	if st.Status == metav1.StatusSuccess {
 		return nil
 	}
-	if st.Reason == "NonZeroExitCode" {
+	if st.Reason == remotecommand.NonZeroExitCodeReason && st.Details != nil {
 		for _, c := range st.Details.Causes {
-			if c.Reason == "ExitCode" {
+			if c.Type == remotecommand.ExitCodeCauseType {
 				return exitStatus(c.Message, st.Message)
 			}
 		}

@@ -9,7 +9,6 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/moby/term"
 	"golang.org/x/sys/unix"
@@ -19,8 +18,7 @@ import (
 // a session without one.
 type terminal struct {
 	fd     uintptr
-	typing bool      // it is the input, too
-	size   []uintptr // where to ask for the size
+	typing bool // it is the input, too
 
 	mu    sync.Mutex
 	saved *term.State // set while in raw mode
@@ -34,9 +32,9 @@ func newTerminal(s Streams) *terminal {
 		return nil
 	}
 	if fd, ok := term.GetFdInfo(s.In); ok {
-		return &terminal{fd: fd, typing: true, size: fds}
+		return &terminal{fd: fd, typing: true}
 	}
-	return &terminal{fd: fds[0], size: fds}
+	return &terminal{fd: fds[0]}
 }
 
 // terminals returns the session's streams that know a window size. A session whose
@@ -61,11 +59,7 @@ func windowSize(s Streams) size {
 	if !s.TTY {
 		return size{}
 	}
-	return sizeOf(terminals(s))
-}
-
-func sizeOf(fds []uintptr) size {
-	for _, fd := range fds {
+	for _, fd := range terminals(s) {
 		if w, err := term.GetWinsize(fd); err == nil && w.Width > 0 && w.Height > 0 {
 			return size{Width: w.Width, Height: w.Height}
 		}
@@ -149,91 +143,63 @@ func (t *terminal) guard() {
 	}
 }
 
-// signalGrace is how long a cancelled session waits for the signal that may
-// have cancelled it.
-const signalGrace = 50 * time.Millisecond
-
-// signals turns what the process receives into what a session does.
-type signals struct {
-	all   chan os.Signal
-	ended chan *SignalError // the first signal that ends the session
-	done  chan struct{}
-}
-
-// watchSignals starts listening. SIGPIPE is among them so that a closed pipe
-// on stdout is a write error and not the end of the process, which still has a
-// terminal to restore and a remote command to end.
-func watchSignals(tty bool) *signals {
-	s := &signals{
-		all:   make(chan os.Signal, 16),
-		ended: make(chan *SignalError, 1),
-		done:  make(chan struct{}),
+// watchSignals handles the signals of a session until stop is called. SIGPIPE is among them so that a closed pipe on
+// stdout is a write error and not the end of the process, which still has a terminal to restore and a remote command to
+// end. Signals that end a command line come as the end of its context: see Signaled.
+func (x *session) watchSignals(end context.CancelCauseFunc) (stop func()) {
+	received, done := make(chan os.Signal, 16), make(chan struct{})
+	signal.Notify(received, syscall.SIGQUIT, syscall.SIGPIPE)
+	if x.term != nil {
+		signal.Notify(received, syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGCONT)
 	}
-	list := []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE}
-	if tty {
-		list = append(list, syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGCONT)
-	}
-	signal.Notify(s.all, list...)
-	return s
-}
-
-// owner is what a session does about signals.
-type owner interface {
-	resized()
-	stopping()
-	resumed()
-}
-
-// run handles signals until stop.
-func (s *signals) run(end func(error), o owner) {
-	for {
-		select {
-		case <-s.done:
-			return
-		case sig := <-s.all:
-			s.handle(sig, end, o)
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			case s := <-received:
+				x.handle(s, end)
+			}
 		}
+	}()
+	return func() {
+		signal.Stop(received)
+		close(done)
 	}
 }
 
-func (s *signals) handle(sig os.Signal, end func(error), o owner) {
-	switch sig {
-	case syscall.SIGPIPE:
+func (x *session) handle(s os.Signal, end context.CancelCauseFunc) {
+	switch s {
 	case syscall.SIGWINCH:
-		o.resized()
+		x.resized()
 	case syscall.SIGTSTP:
-		o.stopping()
+		x.term.restore()
 		// The whole process stops, but this thread may get a little further
 		// first: what follows a pause is left to SIGCONT.
 		_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
 	case syscall.SIGCONT:
-		o.resumed()
-	default:
-		err := &SignalError{Signal: sig.(syscall.Signal)}
-		select {
-		case s.ended <- err:
-		default:
-		}
-		end(err)
+		x.resumed()
+	case syscall.SIGQUIT:
+		end(Signaled(syscall.SIGQUIT))
 	}
 }
 
-// cause explains an error by the signal behind it. The caller's context may be
-// cancelled by the same signal a moment before it gets here.
-func (s *signals) cause(ctx context.Context, err error) error {
-	var exit *ExitError
-	if err == nil || ctx.Err() == nil || errors.As(err, &exit) || errors.Is(err, ErrDetached) {
+// Signaled is the cause of a context that a signal has ended. It is a [context.Canceled].
+type Signaled syscall.Signal
+
+// Error implements error.
+func (s Signaled) Error() string { return context.Canceled.Error() }
+
+// Is implements errors.Is.
+func (s Signaled) Is(err error) bool { return err == context.Canceled } //nolint:errorlint // of its kind
+
+// orSignal returns the signal that ended ctx, and with it a session before its command, else err.
+func orSignal(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil || errors.As(err, new(*ExitError)) || errors.Is(err, ErrDetached) {
 		return err
 	}
-	select {
-	case sig := <-s.ended:
-		return sig
-	case <-time.After(signalGrace):
-		return context.Cause(ctx)
+	if s, ok := errors.AsType[Signaled](context.Cause(ctx)); ok {
+		return &SignalError{Signal: syscall.Signal(s)}
 	}
-}
-
-func (s *signals) stop() {
-	signal.Stop(s.all)
-	close(s.done)
+	return context.Cause(ctx)
 }

@@ -70,7 +70,7 @@ func TestTLS(t *testing.T) {
 				s := Streams{Out: &out}
 				u := through(c, test.server, c.execURL(t, s))
 				err := within(t, "the session", func() error {
-					return Exec(t.Context(), u, s, Options{Transport: transport, TLS: test.tls})
+					return Run(t.Context(), u, s, Options{Transport: transport, TLS: test.tls})
 				})
 				var status *ExitError
 				switch {

@@ -84,7 +84,7 @@ func (p *pool) dial(ctx context.Context) (*tunnel, error) {
 	if err != nil {
 		return nil, err
 	}
-	u, err := completeURL(raw, p.o.Base)
+	u, err := completeURL(raw)
 	if err != nil {
 		return nil, err
 	}

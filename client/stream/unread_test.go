@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/remotecommand"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
@@ -39,7 +40,7 @@ func TestExecReturnsWhileItsInputIsNotRead(t *testing.T) {
 				url, o := start(t, in.stuck)
 				var out bytes.Buffer
 				s := Streams{In: in.Reader, Out: &out}
-				err := within(t, "exec", func() error { return Exec(t.Context(), url, s, o) })
+				err := within(t, "exec", func() error { return Run(t.Context(), url, s, o) })
 				var exit *ExitError
 				if !errors.As(err, &exit) || exit.Code != 3 || out.String() != "head" {
 					t.Errorf("file %t: got %v and %q, want status 3 and the output", file, err, out.String())
@@ -69,7 +70,7 @@ func statusServer(t *testing.T, stuck func(), stays bool) string {
 	ended := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		streams := make(chan httpstream.Stream, 3)
-		w.Header().Set(httpstream.HeaderProtocolVersion, spdyProtocol)
+		w.Header().Set(httpstream.HeaderProtocolVersion, remotecommand.StreamProtocolV4Name)
 		conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, _ <-chan struct{}) error {
 			streams <- s
 			return nil

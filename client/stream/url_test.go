@@ -4,8 +4,8 @@ import "testing"
 
 func TestCompleteURL(t *testing.T) {
 	tests := []struct {
-		name, in, base, want string
-		bad                  bool
+		name, in, want string
+		bad            bool
 	}{
 		{name: "absolute", in: "http://10.0.0.1:1234/exec/a?b=c", want: "http://10.0.0.1:1234/exec/a?b=c"},
 		{name: "https", in: "https://node/exec/a", want: "https://node:443/exec/a"},
@@ -13,7 +13,7 @@ func TestCompleteURL(t *testing.T) {
 		{name: "every IPv4 address", in: "http://0.0.0.0:1/x", want: "http://127.0.0.1:1/x"},
 		{name: "no host", in: "//:7/x", want: "http://127.0.0.1:7/x"},
 		{name: "path", in: "/cri/exec/t", want: "http://127.0.0.1:10250/cri/exec/t"},
-		{name: "relative path and another base", in: "cri/exec/t", base: "https://node:99", want: "https://node:99/cri/exec/t"},
+		{name: "relative path", in: "cri/exec/t", want: "http://127.0.0.1:10250/cri/exec/t"},
 		{name: "WebSocket scheme", in: "ws://h:1/x", want: "http://h:1/x"},
 		{name: "IPv6", in: "http://[fd00::1]:5/x", want: "http://[fd00::1]:5/x"},
 		{name: "empty", in: "", bad: true},
@@ -22,7 +22,7 @@ func TestCompleteURL(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			u, err := completeURL(tt.in, tt.base)
+			u, err := completeURL(tt.in)
 			if (err != nil) != tt.bad {
 				t.Fatalf("got %v, %v", u, err)
 			}

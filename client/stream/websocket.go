@@ -13,23 +13,10 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	"k8s.io/apimachinery/pkg/util/remotecommand"
 )
 
-// The first byte of a message says which channel it belongs to.
-const (
-	wsStdin  = 0
-	wsStdout = 1
-	wsStderr = 2
-	wsStatus = 3
-	wsResize = 4
-	wsClose  = 255 // its second byte is the channel that ends; v5 only
-)
-
-const (
-	wsProtocolV5 = "v5.channel.k8s.io"
-	wsProtocolV4 = "v4.channel.k8s.io"
-	wsPing       = 30 * time.Second
-)
+const wsPing = 30 * time.Second
 
 // wsConn serialises writers; gorilla allows one at a time.
 type wsConn struct {
@@ -43,7 +30,8 @@ func (c *wsConn) send(channel byte, p []byte) error {
 	return c.WriteMessage(websocket.BinaryMessage, append([]byte{channel}, p...))
 }
 
-// wsWriter is one channel towards the server.
+// wsWriter is one channel towards the server. The first byte of a message is its channel; in v5 a message on StreamClose
+// has the channel that ends.
 type wsWriter struct {
 	conn     *wsConn
 	channel  byte
@@ -60,7 +48,7 @@ func (w *wsWriter) Write(p []byte) (int, error) {
 
 func (w *wsWriter) Close() error {
 	if w.canClose {
-		return w.conn.send(wsClose, []byte{w.channel})
+		return w.conn.send(remotecommand.StreamClose, []byte{w.channel})
 	}
 	w.warn("this endpoint's WebSocket protocol (v4) cannot tell the process that its input has ended")
 	return nil
@@ -72,20 +60,20 @@ func openWebSocket(ctx context.Context, u *url.URL, s Streams, first size, o Opt
 	if err != nil {
 		return nil, err
 	}
-	status, statusW := io.Pipe()
-	ch := &channels{status: status}
-	sinks := map[byte]*io.PipeWriter{wsStatus: statusW}
+	ch := &channels{}
+	sinks := map[byte]*io.PipeWriter{}
+	ch.status, sinks[remotecommand.StreamErr] = io.Pipe()
 	if s.In != nil {
-		ch.stdin = &wsWriter{conn: conn, channel: wsStdin, canClose: conn.Subprotocol() == wsProtocolV5, warn: o.warn}
+		ch.stdin = &wsWriter{conn: conn, channel: remotecommand.StreamStdIn, canClose: conn.Subprotocol() == remotecommand.StreamProtocolV5Name, warn: o.warn}
 	}
 	if s.Out != nil {
-		ch.stdout, sinks[wsStdout] = pipe()
+		ch.stdout, sinks[remotecommand.StreamStdOut] = io.Pipe()
 	}
-	if s.Err != nil && !s.TTY {
-		ch.stderr, sinks[wsStderr] = pipe()
+	if s.Err != nil {
+		ch.stderr, sinks[remotecommand.StreamStdErr] = io.Pipe()
 	}
 	if s.TTY {
-		ch.resize = &wsWriter{conn: conn, channel: wsResize}
+		ch.resize = &wsWriter{conn: conn, channel: remotecommand.StreamResize}
 	}
 	done := make(chan struct{})
 	go func() {
@@ -102,14 +90,9 @@ func openWebSocket(ctx context.Context, u *url.URL, s Streams, first size, o Opt
 	}
 	if err := ch.setSize(first); err != nil {
 		ch.close()
-		return nil, fmt.Errorf("send terminal size: %w", err)
+		return nil, err
 	}
 	return ch, nil
-}
-
-func pipe() (io.Reader, *io.PipeWriter) {
-	r, w := io.Pipe()
-	return r, w
 }
 
 // dialWebSocket offers v5, which can end stdin, and v4.
@@ -121,7 +104,7 @@ func dialWebSocket(ctx context.Context, u *url.URL, o Options) (*wsConn, error) 
 		NetDialContext:    dial,
 		NetDialTLSContext: dial,
 		HandshakeTimeout:  upgradeTimeout,
-		Subprotocols:      []string{wsProtocolV5, wsProtocolV4},
+		Subprotocols:      []string{remotecommand.StreamProtocolV5Name, remotecommand.StreamProtocolV4Name},
 	}
 	conn, resp, err := d.DialContext(ctx, ws.String(), nil)
 	if errors.Is(err, websocket.ErrBadHandshake) && resp != nil {
@@ -130,7 +113,7 @@ func dialWebSocket(ctx context.Context, u *url.URL, o Options) (*wsConn, error) 
 	if err != nil {
 		return nil, fmt.Errorf("dial streaming server: %w", err)
 	}
-	if p := conn.Subprotocol(); p != wsProtocolV5 && p != wsProtocolV4 {
+	if p := conn.Subprotocol(); p != remotecommand.StreamProtocolV5Name && p != remotecommand.StreamProtocolV4Name {
 		conn.Close()
 		return nil, &UpgradeError{Code: http.StatusSwitchingProtocols, Message: fmt.Sprintf("WebSocket protocol %q is unknown", p)}
 	}
@@ -154,7 +137,7 @@ func demultiplex(conn *wsConn, sinks map[byte]*io.PipeWriter) {
 			continue
 		}
 		channel, data := p[0], p[1:]
-		if channel == wsClose {
+		if channel == remotecommand.StreamClose {
 			channel, data = p[1], nil
 		}
 		w := sinks[channel]
@@ -164,7 +147,7 @@ func demultiplex(conn *wsConn, sinks map[byte]*io.PipeWriter) {
 		if len(data) > 0 {
 			_, _ = io.Copy(w, bytes.NewReader(data)) // fails when the reader has gone
 		}
-		if len(data) == 0 || channel == wsStatus {
+		if len(data) == 0 || channel == remotecommand.StreamErr {
 			w.Close()
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/internal/kube"
 )
 
@@ -132,7 +133,7 @@ const sameSignal = 300 * time.Millisecond
 var ErrFollowed = errors.New("interrupted")
 
 // signalWatch turns the first SIGINT, SIGTERM or SIGHUP into a cancelled
-// context and the second into the process's end.
+// context, whose cause is the signal, and the second into the process's end.
 type signalWatch struct {
 	incoming chan os.Signal
 	first    atomic.Int32 // the signal that came first, 0 if none did
@@ -140,7 +141,7 @@ type signalWatch struct {
 }
 
 func watchSignals(ctx context.Context, exit func(int)) (context.Context, *signalWatch) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	incoming := make(chan os.Signal, 2)
 	signal.Notify(incoming, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	done := make(chan struct{})
@@ -148,7 +149,7 @@ func watchSignals(ctx context.Context, exit func(int)) (context.Context, *signal
 	watch.stop = func() {
 		signal.Stop(incoming)
 		close(done)
-		cancel()
+		cancel(nil)
 	}
 	go func() {
 		var since time.Time
@@ -162,7 +163,7 @@ func watchSignals(ctx context.Context, exit func(int)) (context.Context, *signal
 				case !ok:
 				case watch.first.CompareAndSwap(0, int32(number)):
 					since = time.Now()
-					cancel()
+					cancel(stream.Signaled(number))
 				case exit != nil && time.Since(since) > sameSignal:
 					exit(exitSignals + int(number))
 				}

@@ -72,16 +72,14 @@ func (s *Session) Streams(env *Env) stream.Streams {
 }
 
 // Dial asks for a URL and runs a session on it.
-func (s *Session) Dial(ctx context.Context, conn *client.Conn, streams stream.Streams, url func(context.Context) (string, error),
-	run func(context.Context, string, stream.Streams, stream.Options) error,
-) error {
+func (s *Session) Dial(ctx context.Context, conn *client.Conn, streams stream.Streams, url func(context.Context) (string, error)) error {
 	first, err := url(ctx)
 	if err != nil {
 		return err
 	}
 	o := s.Options
 	o.FreshURL, o.Dial = url, conn.DialThere
-	return run(ctx, first, streams, o)
+	return stream.Run(ctx, first, streams, o)
 }
 
 // Attach connects streams to a container's own process.
@@ -93,7 +91,7 @@ func (s *Session) Attach(ctx context.Context, conn *client.Conn, id string, stre
 	return s.Dial(ctx, conn, streams, func(ctx context.Context) (string, error) {
 		res, err := conn.Runtime.Attach(ctx, request)
 		return res.GetUrl(), err
-	}, stream.Attach)
+	})
 }
 
 // Detached prints what becomes of the other side. Detaching is no failure.

@@ -177,7 +177,7 @@ func (f tarFiles) tar(ctx context.Context, in io.Reader, out io.Writer, args ...
 			ContainerId: f.id, Cmd: append([]string{"tar"}, args...), Stdin: in != nil, Stdout: true, Stderr: true,
 		})
 		return res.GetUrl(), err
-	}, stream.Exec))
+	}))
 	var missing *cli.StatusError
 	var exit *stream.ExitError
 	switch {

@@ -259,7 +259,7 @@ func (o *execOptions) stream(ctx context.Context, conn *client.Conn, c *runtimea
 	err = session.Dial(ctx, conn, s, func(ctx context.Context) (_ string, err error) {
 		url, err = conn.Exec(ctx, request, o.process)
 		return url, err
-	}, stream.Exec)
+	})
 	err = start.orElse(cannotRun(err))
 	if abandoned(ctx, err) && !conn.Embedded {
 		ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), privateTimeout)

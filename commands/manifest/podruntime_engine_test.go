@@ -304,7 +304,7 @@ spec:
 		must("exec", err)
 		var session bytes.Buffer
 		var ended *stream.ExitError
-		err = stream.Exec(ctx, url, stream.Streams{In: strings.NewReader("typed"), Out: &session}, stream.Options{})
+		err = stream.Run(ctx, url, stream.Streams{In: strings.NewReader("typed"), Out: &session}, stream.Options{})
 		if session.String() != "typed" || !errors.As(err, &ended) || ended.Code != 4 {
 			t.Errorf("exec: got %q, %v", &session, err)
 		}
@@ -319,7 +319,7 @@ spec:
 			return len(b), nil
 		})
 		go func() { _, _ = io.WriteString(echoed, "hello\n") }()
-		if err := stream.Attach(attached, url, stream.Streams{In: typed, Out: heard}, stream.Options{}); attached.Err() == nil {
+		if err := stream.Run(attached, url, stream.Streams{In: typed, Out: heard}, stream.Options{}); attached.Err() == nil {
 			t.Errorf("attach: ended with %v before it had an echo", err)
 		}
 		detach()

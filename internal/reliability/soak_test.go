@@ -254,7 +254,7 @@ func (s *soak) exec(ctx context.Context, p *pod) error {
 	}
 	text := strings.Repeat("0123456789abcdef", 4<<10)
 	var out, errs bytes.Buffer
-	if err := stream.Exec(ctx, r.GetUrl(), stream.Streams{In: strings.NewReader(text), Out: &out, Err: &errs}, stream.Options{}); err != nil {
+	if err := stream.Run(ctx, r.GetUrl(), stream.Streams{In: strings.NewReader(text), Out: &out, Err: &errs}, stream.Options{}); err != nil {
 		return fmt.Errorf("exec: %w", err)
 	}
 	if out.String() != text {
@@ -273,7 +273,7 @@ func (s *soak) attach(ctx context.Context, p *pod) error {
 	defer leave()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- stream.Attach(session, r.GetUrl(), stream.Streams{Out: io.Discard, Err: io.Discard}, stream.Options{})
+		ended <- stream.Run(session, r.GetUrl(), stream.Streams{Out: io.Discard, Err: io.Discard}, stream.Options{})
 	}()
 	for range 3 {
 		if err := s.execSync(ctx, p); err != nil {
