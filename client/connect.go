@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/engine"
 	"github.com/crishim/crishim/internal/kube"
 )
 
@@ -29,16 +29,7 @@ type Shim interface {
 type StartShim func(ctx context.Context, e Engine) (Shim, error)
 
 // Engine is the Docker engine that the embedded shim works on.
-type Engine struct {
-	Host string      // unix:///path, tcp://host:port or ssh://user@host
-	From string      // where the host was named, such as "DOCKER_HOST"; "" where it was found by default
-	TLS  *tls.Config // for tcp; may be nil
-	Err  error       // why it cannot be used
-	// Batch keeps ssh from asking for passwords.
-	Batch bool
-
-	Version, APIVersion string // the engine's answer to the probe; "" where it was not probed
-}
+type Engine = engine.Endpoint
 
 // Options are what to connect to, and how.
 type Options struct {

@@ -233,6 +233,7 @@ func (o *Options) probeEngines(ctx context.Context, e Endpoint) []found {
 	}
 	var list []found
 	for _, engine := range engines {
+		engine.Batch = o.Batch
 		f := found{Candidate: Candidate{Endpoint: engine.Host, Kind: KindEngine, Name: "Docker"}, engine: engine}
 		if e.Network != "" {
 			f.Endpoint = e.String()

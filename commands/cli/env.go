@@ -361,7 +361,7 @@ func (env *Env) ClientOptions(longRunning bool) (client.Options, error) {
 		ConnectTimeout:  cmp.Or(g.connectTimeout, env.ConnectTimeout),
 		Timeout:         g.timeout,
 		LookupEnv:       env.LookupEnv,
-		Engines:         env.engines,
+		Engines:         func(host string) []client.Engine { return docker.Endpoints(host, env.LookupEnv) },
 		Now:             env.Now,
 		Tracer:          env.Tracer(),
 	}
@@ -387,19 +387,9 @@ func (env *Env) ClientOptions(longRunning bool) (client.Options, error) {
 	return config.Options(o), nil
 }
 
-// engines returns the places where the Docker engine may be.
-func (env *Env) engines(host string) []client.Engine {
-	var out []client.Engine
-	for _, e := range docker.Endpoints(host, env.LookupEnv) {
-		out = append(out, client.Engine{Host: e.Host, From: e.From, TLS: e.TLS, Err: e.Err, Batch: env.of != nil})
-	}
-	return out
-}
-
 // startShim starts the embedded dockershim on an engine that was found.
 func startShim(ctx context.Context, e client.Engine, o shim.Options) (client.Shim, error) {
-	o.Engine.Endpoint = &docker.Endpoint{Host: e.Host, From: e.From, TLS: e.TLS, Batch: e.Batch}
-	o.Engine.APIVersion = e.APIVersion
+	o.Engine.Endpoint = &e
 	return shim.StartEmbedded(ctx, o)
 }
 

@@ -54,7 +54,7 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	library, overHTTP, err := endpoint.library()
+	library, overHTTP, err := library(endpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -64,8 +64,8 @@ func New(o Options) (*Client, error) {
 	}
 	t := &transport{base: overHTTP.Transport, limit: o.RequestTimeout, observe: o.Observe, negotiating: make(chan struct{}, 1)}
 	overHTTP.Transport = t
-	if o.APIVersion != "" {
-		if _, err := t.setVersion(o.APIVersion); err != nil {
+	if endpoint.APIVersion != "" {
+		if _, err := t.setVersion(endpoint.APIVersion); err != nil {
 			return nil, err
 		}
 	}
@@ -73,8 +73,8 @@ func New(o Options) (*Client, error) {
 }
 
 // library builds the library's client, and returns what it sends requests with.
-func (e Endpoint) library(more ...client.Opt) (*client.Client, *http.Client, error) {
-	base, opts, err := e.dialer()
+func library(e Endpoint, more ...client.Opt) (*client.Client, *http.Client, error) {
+	base, opts, err := dialer(e)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -202,7 +202,7 @@ func (c *Client) hijack(ctx context.Context, operation string, call func(*client
 			return resp, err
 		}
 	}
-	negotiated, _, err := c.endpoint.library(client.WithVersion(c.ClientVersion()))
+	negotiated, _, err := library(c.endpoint, client.WithVersion(c.ClientVersion()))
 	if err != nil {
 		return resp, err
 	}

@@ -18,6 +18,8 @@ import (
 	"github.com/docker/docker/client"
 	"github.com/docker/go-connections/tlsconfig"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/crishim/crishim/internal/engine"
 )
 
 // Options name the engine to use, as the kubelet's ClientConfig did. The zero value asks the environment, the
@@ -34,34 +36,10 @@ type Options struct {
 	// its answer; 0 is no limit. A stop has its grace on top; pulls, logs and
 	// sessions have no limit.
 	RequestTimeout time.Duration
-
-	// APIVersion is the engine's API version where it is known already; "" asks the
-	// engine before the first call.
-	APIVersion string
 }
 
 // Endpoint is an engine's address.
-type Endpoint struct {
-	Host string
-	From string      // what named it, such as "DOCKER_HOST"; "" for a usual socket
-	TLS  *tls.Config // nil: none
-	Err  error       // why it cannot be reached
-	// Batch keeps ssh from asking for passwords, which cannot be answered.
-	Batch bool
-}
-
-// Socket returns the path of the unix socket that the engine is reached over, "" for any
-// other address.
-func (e Endpoint) Socket() string {
-	path, ok := strings.CutPrefix(e.Host, "unix://")
-	if !ok {
-		return ""
-	}
-	return path
-}
-
-// IsLocal reports whether the engine is reached over a unix socket.
-func (e Endpoint) IsLocal() bool { return e.Socket() != "" }
+type Endpoint = engine.Endpoint
 
 // Resolve finds the engine's endpoint, of several usual sockets the first that exists.
 // It does not connect.
@@ -207,7 +185,7 @@ func certificates(dir string, o tlsconfig.Options) (*tls.Config, error) {
 }
 
 // dialer returns the transport of the requests and the library's options for it.
-func (e Endpoint) dialer() (*http.Transport, []client.Opt, error) {
+func dialer(e Endpoint) (*http.Transport, []client.Opt, error) {
 	var flags []string
 	if e.Batch {
 		flags = []string{"-o", "BatchMode=yes"}

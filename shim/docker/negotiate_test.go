@@ -76,7 +76,7 @@ func TestFirstCallsAtOnceNegotiateOnce(t *testing.T) {
 // or down, while calls go on.
 func TestEveryPingAgreesOnTheVersion(t *testing.T) {
 	e := newUpgradable(t)
-	c, err := New(Options{Host: e.host, APIVersion: "1.41"})
+	c, err := New(Options{Endpoint: &Endpoint{Host: e.host, APIVersion: "1.41"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestEveryPingAgreesOnTheVersion(t *testing.T) {
 func TestEnginesThatAreTooOldAreRefused(t *testing.T) {
 	e := newUpgradable(t)
 	e.api.Store("1.39")
-	if _, err := New(Options{Host: e.host, APIVersion: "1.39"}); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "speaks API 1.39, crishim needs 1.40") {
+	if _, err := New(Options{Endpoint: &Endpoint{Host: e.host, APIVersion: "1.39"}}); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "speaks API 1.39, crishim needs 1.40") {
 		t.Errorf("a version that is known: got %v", err)
 	}
 	c, err := New(Options{Host: e.host})

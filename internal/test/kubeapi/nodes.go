@@ -98,7 +98,7 @@ func (s *Server) openRuntime(ctx context.Context, endpoint string) (*nodeRuntime
 	conn, err := client.Connect(ctx, client.Options{
 		RuntimeEndpoint: endpoint, LookupEnv: os.LookupEnv, ConnectTimeout: time.Minute,
 		StartShim: func(ctx context.Context, e client.Engine) (client.Shim, error) {
-			return shim.StartEmbedded(ctx, shim.Options{Engine: docker.Options{Endpoint: &docker.Endpoint{Host: e.Host, From: e.From, TLS: e.TLS}}})
+			return shim.StartEmbedded(ctx, shim.Options{Engine: docker.Options{Endpoint: &e}})
 		},
 	})
 	if err != nil {
