@@ -29,6 +29,7 @@ require (
 	github.com/mattn/go-runewidth v0.0.30
 	github.com/moby/docker-image-spec v1.3.1
 	github.com/moby/spdystream v0.5.1
+	github.com/moby/sys/atomicwriter v0.1.0
 	github.com/moby/sys/mountinfo v0.7.3
 	github.com/moby/term v0.5.2
 	github.com/muesli/cancelreader v0.2.2
@@ -122,7 +123,6 @@ require (
 	github.com/lucasb-eyer/go-colorful v1.4.1 // indirect
 	github.com/mattn/go-colorable v0.1.14 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect
-	github.com/moby/sys/atomicwriter v0.1.0 // indirect
 	github.com/moby/sys/sequential v0.6.0 // indirect
 	github.com/moby/sys/userns v0.1.0 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect

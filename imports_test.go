@@ -36,7 +36,7 @@ func importRules() []importRule {
 	}
 	rules := []importRule{
 		{".", module, ours("commands"), "main only turns commands.Main into an exit status"},
-		{"commands", module, ours("commands", "client", "diagnose", "kuberuntime", "output", "shim", "api", "logfile", "imagefile", "internal/proctree", "internal/bounded", "internal/metricsserver", "internal/lazyregexp", "internal/gogc", "internal/ocierror"), "commands sits on top and uses the public parts"},
+		{"commands", module, ours("commands", "client", "diagnose", "kuberuntime", "output", "shim", "api", "logfile", "imagefile", "internal/proctree", "internal/bounded", "internal/metricsserver", "internal/lazyregexp", "internal/gogc", "internal/ocierror", "internal/rundir"), "commands sits on top and uses the public parts"},
 		{"kubectl", module, ours("kubectl", "commands", "client", "output", "internal/proctree"), "the plugin makes nodes endpoints, and leaves everything else to commands"},
 		{"cmd", module, ours("kubectl", "commands/cli"), "main only turns kubectl.Main into an exit status"},
 		{"client", module, ours("client", "api", "imagefile", "internal/bounded", "internal/lazyregexp", "internal/proctree", "internal/rundir", "internal/frames", "internal/engine"), "client learns how to start the shim from its caller, so its tests need no Docker"},

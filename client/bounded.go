@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// What a node that is one of many, or that only a relay reaches, may send at once. An empty message takes two bytes of an
-// answer and hundreds of memory, so the number of fields counts, too: a container with its labels has about a hundred.
+// Limits of an answer of one of many nodes, or of a node behind a relay. An empty message takes two bytes of an
+// answer and hundreds of memory, so the fields are counted, too: a container with its labels has about a hundred.
 const (
 	maxAnswer = 64 << 20
 	maxFields = 1 << 20
@@ -28,7 +28,7 @@ func (c boundedCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// countFields adds the fields of an encoded message, and those in them, to a count. It ends above maxFields.
+// countFields adds the fields of an encoded message, also of nested ones, to a count. It stops above maxFields.
 func countFields(b []byte, d protoreflect.MessageDescriptor, count int) int {
 	for len(b) > 0 && count <= maxFields {
 		number, kind, tag := protowire.ConsumeTag(b)

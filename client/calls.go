@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"path"
 	"slices"
@@ -25,18 +26,15 @@ func (c *criConn) callInterceptor(o *Options) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 	) error {
-		lim := o.limitFor(ctx, method, req)
-		if lim.d > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, lim.d)
-			defer cancel()
-		}
+		lim := c.limitFor(ctx, o, method, req, opts)
+		ctx, cancel := lim.on(ctx)
+		defer cancel()
 		start := time.Now()
 		err := invoke(ctx, method, req, reply, cc, opts...)
 		spent := time.Since(start)
 		if err != nil {
 			c.debugf(o, "%s on %s failed after %s: %v", method, c.endpoint, round(spent), err)
-			return withSkipped(callError(err, operation(method), c.endpoint, spent, lim), c.skipped)
+			return withSkipped(c.wordError(err, method, spent, lim), c.skipped)
 		}
 		c.debugf(o, "%s on %s took %s", method, c.endpoint, round(spent))
 		return nil
@@ -49,6 +47,14 @@ func (c *criConn) debugf(o *Options, format string, args ...any) {
 	}
 }
 
+// wordError words the error of a call. That of a runtime without the private service is ErrNotDockershim.
+func (c *criConn) wordError(err error, method string, spent time.Duration, lim limit) error {
+	if status.Code(err) == codes.Unimplemented && strings.HasPrefix(method, "/"+api.Crishim_ServiceDesc.ServiceName+"/") {
+		return fmt.Errorf("%w, and %s is another runtime", ErrNotDockershim, c.endpoint)
+	}
+	return callError(err, operation(method), c.endpoint, spent, lim)
+}
+
 // withSkipped adds the runtime that was found but not taken to the hint of an
 // error that may come from having taken the wrong one.
 func withSkipped(err error, skipped string) error {
@@ -59,33 +65,40 @@ func withSkipped(err error, skipped string) error {
 	return err
 }
 
-// streamInterceptor words the errors of streams. They have no limit of their
-// own: watching is meant to last.
+// streamInterceptor words the errors of streams. They have no limit but that of Timeout:
+// watching is meant to last.
 func (c *criConn) streamInterceptor(o *Options) grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 		open grpc.Streamer, opts ...grpc.CallOption,
 	) (grpc.ClientStream, error) {
 		o.debugf("%s on %s opened", method, c.endpoint)
+		lim := givenLimit(opts)
+		ctx, cancel := lim.on(ctx)
+		word := func(err error, spent time.Duration) error {
+			if err != nil {
+				cancel()
+			}
+			return withSkipped(c.wordError(err, method, spent, lim), c.skipped)
+		}
 		s, err := open(ctx, desc, cc, method, opts...)
 		if err != nil {
-			return nil, callError(err, operation(method), c.endpoint, 0, limit{})
+			return nil, word(err, 0)
 		}
-		return &errorStream{ClientStream: s, op: operation(method), endpoint: c.endpoint, start: time.Now()}, nil
+		return &wordedStream{ClientStream: s, word: word, start: time.Now()}, nil
 	}
 }
 
-type errorStream struct {
+type wordedStream struct {
 	grpc.ClientStream
-	op, endpoint string
-	start        time.Time
+	word  func(err error, spent time.Duration) error
+	start time.Time
 }
 
-func (s *errorStream) RecvMsg(m any) error {
-	return callError(s.ClientStream.RecvMsg(m), s.op, s.endpoint, time.Since(s.start), limit{})
+func (s *wordedStream) RecvMsg(m any) error {
+	return s.word(s.ClientStream.RecvMsg(m), time.Since(s.start))
 }
 
-// wireMethod returns the name under which the runtime knows a method. The
-// messages of v1alpha2 are the same on the wire.
+// wireMethod returns the runtime's name of a method. The messages of v1alpha2 are the same on the wire.
 func (c *criConn) wireMethod(method string) string {
 	if c.api == apiV1alpha2 {
 		return strings.Replace(method, "/runtime.v1.", "/runtime.v1alpha2.", 1)
@@ -109,17 +122,17 @@ func (c *criConn) versionStream() grpc.StreamClientInterceptor {
 	}
 }
 
-// Limits of calls by kind, used where no other is given. A pull, an exec and
-// a checkpoint have none: how long they take depends on the user.
+// Limits of calls by kind. A pull, an exec and a checkpoint have none: how long
+// they take depends on the user.
 const (
 	QueryLimit  = 10 * time.Second // lists, status, stats, streaming URLs
 	ChangeLimit = 2 * time.Minute  // create, start, remove, update; an engine that walks its disk
 	PodLimit    = 4 * time.Minute  // pods, which may wait for the network
 )
 
-// limit is how long one call may take and what raises that.
+// limit is how long one call may take, and the flag that raises that.
 type limit struct {
-	d    time.Duration // 0 means no limit
+	d    time.Duration // 0: no limit
 	flag string
 }
 
@@ -130,20 +143,39 @@ func (l limit) hint() string {
 	return l.flag + " waits longer"
 }
 
-type limitKey struct{}
-
-// WithTimeout limits the calls made with the context it returns to d, or
-// lifts their limit when d is zero or less. The flag is named in the error.
-func WithTimeout(ctx context.Context, d time.Duration, flag string) context.Context {
-	return context.WithValue(ctx, limitKey{}, limit{d: d, flag: flag})
+func (l limit) on(ctx context.Context) (context.Context, context.CancelFunc) {
+	if l.d <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, l.d)
 }
 
-// limitFor returns how long a call may take. What the caller put in the context goes
-// first, then --timeout, then the limit of the kind of call; to the last two a stop adds
-// its grace period, else a long one could never end well.
-func (o *Options) limitFor(ctx context.Context, method string, req any) limit {
-	if l, ok := ctx.Value(limitKey{}).(limit); ok {
-		return l
+type callTimeout struct {
+	grpc.EmptyCallOption
+	limit
+}
+
+// Timeout returns the option of a call that limits it to d in place of the usual limit; 0 leaves that. The flag is named
+// in the error.
+func Timeout(d time.Duration, flag string) grpc.CallOption {
+	return callTimeout{limit: limit{d: d, flag: flag}}
+}
+
+// givenLimit returns the limit that the options of a call have, 0 for none.
+func givenLimit(opts []grpc.CallOption) (given limit) {
+	for _, o := range opts {
+		if t, ok := o.(callTimeout); ok && t.d > 0 {
+			given = t.limit
+		}
+	}
+	return given
+}
+
+// limitFor returns how long a call may take: by its options, else --timeout, else the kind of call. The last two get a
+// stop's grace period on top, or a long one would never succeed.
+func (c *criConn) limitFor(ctx context.Context, o *Options, method string, req any, opts []grpc.CallOption) limit {
+	if given := givenLimit(opts); given.d > 0 {
+		return given
 	}
 	if _, ok := ctx.Deadline(); ok {
 		return limit{} // the caller's own
@@ -161,7 +193,7 @@ func (o *Options) limitFor(ctx context.Context, method string, req any) limit {
 	default:
 		d = cmp.Or(max(o.QueryTimeout, 0), QueryLimit)
 	}
-	d = cmp.Or(max(o.Timeout, 0), d)
+	d = cmp.Or(max(o.Timeout, 0), c.limit, d)
 	switch req.(type) {
 	case *runtimeapi.StopContainerRequest, *api.RestartContainerRequest:
 		grace := req.(interface{ GetTimeout() int64 }).GetTimeout()
@@ -171,8 +203,8 @@ func (o *Options) limitFor(ctx context.Context, method string, req any) limit {
 }
 
 // streamedLists are the list calls that newer runtimes also offer in pieces.
-// A piece has the layout of the whole answer, and so has the request, so the
-// unary messages serve for both; a test compares their descriptors.
+// A piece and its request have the layout of the whole, so the unary messages
+// serve for both; a test compares their descriptors.
 var streamedLists = map[string]string{
 	runtimeapi.RuntimeService_ListPodSandbox_FullMethodName:        runtimeapi.RuntimeService_StreamPodSandboxes_FullMethodName,
 	runtimeapi.RuntimeService_ListContainers_FullMethodName:        runtimeapi.RuntimeService_StreamContainers_FullMethodName,
@@ -184,8 +216,7 @@ var streamedLists = map[string]string{
 
 // listInterceptor asks for a list in pieces when it is too big for one
 // message. The whole list is asked for first, because every runtime has that
-// call and few nodes need the other; where the pieces are not implemented
-// the first error stands.
+// call and few nodes need the other.
 func listInterceptor(o *Options) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
@@ -195,17 +226,13 @@ func listInterceptor(o *Options) grpc.UnaryClientInterceptor {
 		if !ok || status.Code(err) != codes.ResourceExhausted || o.bounded() {
 			return err
 		}
-		out, isProto := reply.(proto.Message)
-		if !isProto {
-			return err
-		}
-		serr := readPieces(ctx, cc, stream, req, out, opts)
+		serr := readPieces(ctx, cc, stream, req, reply.(proto.Message), opts)
 		var worded *Error
 		switch {
 		case status.Code(serr) == codes.Unimplemented:
 			return err
 		case errors.As(serr, &worded):
-			return cmp.Or(worded.err, serr) // the error is that of the list, and of its limit
+			return worded.err // the error is that of the list, and of its limit
 		}
 		return serr
 	}
@@ -238,11 +265,6 @@ func readPieces(ctx context.Context, cc *grpc.ClientConn, method string, req any
 	}
 }
 
-const (
-	retryPause = 100 * time.Millisecond
-	retryLimit = 5
-)
-
 // retryInterceptor repeats an idempotent call that containerd could not finish because
 // its ttrpc connection to the container's shim was closed. The shim exits with its last
 // process, often while it handles the request to kill it. The container is as it was, or gone.
@@ -252,9 +274,9 @@ func retryInterceptor() grpc.UnaryClientInterceptor {
 	) error {
 		idempotent := []string{"StopContainer", "StopPodSandbox", "RemoveContainer", "RemovePodSandbox"}
 		err := invoke(ctx, method, req, reply, cc, opts...)
-		for n := 1; n < retryLimit && err != nil && strings.Contains(err.Error(), "ttrpc: closed") && slices.Contains(idempotent, path.Base(method)); n++ {
+		for n := 1; n < 5 && err != nil && strings.Contains(err.Error(), "ttrpc: closed") && slices.Contains(idempotent, path.Base(method)); n++ {
 			select {
-			case <-time.After(retryPause):
+			case <-time.After(100 * time.Millisecond):
 			case <-ctx.Done():
 				return err
 			}

@@ -42,8 +42,7 @@ func TestTimeoutNamesItsOwnFlag(t *testing.T) {
 	s := stubcri.Start(t, stubcri.Options{})
 	c := connect(t, client.Options{RuntimeEndpoint: s.Endpoint})
 	s.Before("PullImage", hang)
-	ctx := client.WithTimeout(t.Context(), 100*time.Millisecond, "--pull-timeout")
-	_, err := c.Image.PullImage(ctx, &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "x"}})
+	_, err := c.Image.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "x"}}, client.Timeout(100*time.Millisecond, "--pull-timeout"))
 	if status.Code(err) != codes.DeadlineExceeded || hintOf(err) != "--pull-timeout waits longer" {
 		t.Errorf("got %v, hint %q", err, hintOf(err))
 	}
@@ -118,8 +117,10 @@ func TestCallersOwnDeadlineStands(t *testing.T) {
 	if _, err := c.Runtime.Status(ctx, &runtimeapi.StatusRequest{}); err != nil || left < time.Minute {
 		t.Errorf("got %v with %s left", err, left)
 	}
-	if _, err := c.Runtime.Status(client.WithTimeout(t.Context(), 0, ""), &runtimeapi.StatusRequest{}); err != nil {
-		t.Errorf("a lifted limit: got %v", err)
+	c.LimitCalls(time.Hour)
+	s.Before("ListContainers", hang)
+	if _, err := c.Runtime.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{}); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("with another limit than --timeout: got %v", err)
 	}
 }
 

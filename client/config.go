@@ -15,32 +15,41 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/crishim/crishim/internal/bounded"
-	"github.com/crishim/crishim/internal/rundir"
 )
 
 // DefaultConfigFile is where crictl's config file is looked for first.
 const DefaultConfigFile = "/etc/crictl.yaml"
 
-// Keys of the config file, nearly all of which are crictl's.
+// The keys of the config file whose values are checked by name.
 const (
-	KeyRuntimeEndpoint   = "runtime-endpoint"
-	KeyImageEndpoint     = "image-endpoint"
-	KeyTimeout           = "timeout"
-	KeyDebug             = "debug"
-	KeyPullImageOnCreate = "pull-image-on-create"
-	KeyDisablePullOnRun  = "disable-pull-on-run"
-	KeyMaxRetries        = "max-retries"
-	// These two are our own. crictl refuses a file that has one of them.
-	KeyNetworkPlugin = "network-plugin"
-	KeyShimConfig    = "shim-config"
+	keyRuntimeEndpoint = "runtime-endpoint"
+	keyImageEndpoint   = "image-endpoint"
+	keyNetworkPlugin   = "network-plugin"
 )
 
+// configKeys are the keys of the config file, in the order in which they are shown. crictl refuses a file with one of our own.
+var configKeys = []struct {
+	name  string
+	field func(*Config) any
+	own   bool
+}{
+	{keyRuntimeEndpoint, func(c *Config) any { return &c.RuntimeEndpoint }, false},
+	{keyImageEndpoint, func(c *Config) any { return &c.ImageEndpoint }, false},
+	{"timeout", func(c *Config) any { return &c.Timeout }, false},
+	{"debug", func(c *Config) any { return &c.Debug }, false},
+	{"pull-image-on-create", func(c *Config) any { return &c.PullImageOnCreate }, false},
+	{"disable-pull-on-run", func(c *Config) any { return &c.DisablePullOnRun }, false},
+	{"max-retries", func(c *Config) any { return &c.MaxRetries }, false},
+	{keyNetworkPlugin, func(c *Config) any { return &c.NetworkPlugin }, true},
+	{"shim-config", func(c *Config) any { return &c.ShimConfig }, true},
+}
+
 // ConfigKeys lists the keys that a config file may have, in the order in which they are shown.
-func ConfigKeys() []string {
-	return []string{
-		KeyRuntimeEndpoint, KeyImageEndpoint, KeyTimeout, KeyDebug, KeyPullImageOnCreate, KeyDisablePullOnRun, KeyMaxRetries,
-		KeyNetworkPlugin, KeyShimConfig,
+func ConfigKeys() (names []string) {
+	for _, key := range configKeys {
+		names = append(names, key.name)
 	}
+	return names
 }
 
 // Config is the content of a config file. The zero value is an empty file.
@@ -55,9 +64,7 @@ type Config struct {
 	NetworkPlugin     string // of the embedded shim's new pods
 	ShimConfig        string // file with the embedded shim's settings
 
-	// Path is where it was read from, or where it would be written; empty
-	// when there is no file.
-	Path string
+	Path string // where it was read from, or would be written; "" for no file
 
 	exists  bool
 	doc     yaml.Node
@@ -67,9 +74,8 @@ type Config struct {
 
 // ConfigError is a config file that cannot be used.
 type ConfigError struct {
-	Path string
-	// Line is where the mistake is; 0 when it is the file as a whole.
-	Line   int
+	Path   string
+	Line   int // 0: the file as a whole
 	Reason string
 	hint   string
 	err    error
@@ -89,18 +95,11 @@ func (e *ConfigError) Unwrap() error { return e.err }
 
 // ConfigSource is where to look for a config file.
 type ConfigSource struct {
-	// Path is what --config gave. It and CRI_CONFIG_FILE name a file that
-	// must exist.
-	Path      string
-	LookupEnv func(string) (string, bool)
-	// Executable is the running program: crictl.yaml is looked for last in its
-	// directory; empty means not to.
-	Executable string
-	// New lets a named file be missing, because it is going to be written.
-	New bool
-	// Default is the file that is looked for first, which is DefaultConfigFile
-	// outside tests; empty means that there is none.
-	Default string
+	Path       string // what --config gave; it and CRI_CONFIG_FILE name a file that must exist
+	LookupEnv  func(string) (string, bool)
+	Executable string // the running program, next to which crictl.yaml is looked for last; "": not there
+	New        bool   // a named file may be missing, because it is going to be written
+	Default    string // the file that is looked for first: DefaultConfigFile outside tests; "": none
 }
 
 // File returns the config file to use and whether it was named.
@@ -124,8 +123,7 @@ func (s ConfigSource) File() (path string, named bool) {
 }
 
 // LoadConfig reads the config file that the source leads to. A default file
-// that is not there is an empty config; a broken one is an error, because
-// half of what it says would be worse than nothing.
+// that is not there is an empty config.
 func LoadConfig(s ConfigSource) (*Config, error) {
 	path, named := s.File()
 	data, err := bounded.ReadFile(path, bounded.Config)
@@ -133,22 +131,13 @@ func LoadConfig(s ConfigSource) (*Config, error) {
 		return &Config{Path: path, set: map[string]bool{}}, nil
 	}
 	if err != nil {
-		e := &ConfigError{Path: path, Reason: reasonOf(err), err: err}
+		e := &ConfigError{Path: path, Reason: bounded.Reason(err), err: err}
 		if errors.Is(err, fs.ErrNotExist) {
 			e.hint = "--config and CRI_CONFIG_FILE name a file that must exist; `crishim config --set` creates it"
 		}
 		return nil, e
 	}
 	return ParseConfig(path, data)
-}
-
-// reasonOf returns an error without the path that the message has already.
-func reasonOf(err error) string {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		return pe.Err.Error()
-	}
-	return err.Error()
 }
 
 // ParseConfig reads a config file's content; the path is for messages.
@@ -195,26 +184,11 @@ func ParseConfig(path string, data []byte) (*Config, error) {
 }
 
 // field returns the place of a key's value, nil for an unknown key.
-func (c *Config) field(key string) any {
-	switch key {
-	case KeyRuntimeEndpoint:
-		return &c.RuntimeEndpoint
-	case KeyImageEndpoint:
-		return &c.ImageEndpoint
-	case KeyTimeout:
-		return &c.Timeout
-	case KeyDebug:
-		return &c.Debug
-	case KeyPullImageOnCreate:
-		return &c.PullImageOnCreate
-	case KeyDisablePullOnRun:
-		return &c.DisablePullOnRun
-	case KeyMaxRetries:
-		return &c.MaxRetries
-	case KeyNetworkPlugin:
-		return &c.NetworkPlugin
-	case KeyShimConfig:
-		return &c.ShimConfig
+func (c *Config) field(name string) any {
+	for _, key := range configKeys {
+		if key.name == name {
+			return key.field(c)
+		}
 	}
 	return nil
 }
@@ -224,13 +198,13 @@ func (c *Config) apply(key, text string) error {
 	invalid := &SyntaxError{What: key, Text: text}
 	switch v := c.field(key).(type) {
 	case *string:
-		if (key == KeyRuntimeEndpoint || key == KeyImageEndpoint) && text != "" {
+		if (key == keyRuntimeEndpoint || key == keyImageEndpoint) && text != "" {
 			if _, err := ParseEndpoint(text); errors.As(err, &invalid) {
 				invalid.What = key
 				return invalid
 			}
 		}
-		if key == KeyNetworkPlugin && !slices.Contains([]string{"", "bridge", "cni", "kubenet"}, text) {
+		if key == keyNetworkPlugin && !slices.Contains([]string{"", "bridge", "cni", "kubenet"}, text) {
 			invalid.Reason = "must be bridge, cni or kubenet"
 			return invalid
 		}
@@ -280,18 +254,3 @@ func (c *Config) Exists() bool { return c.exists }
 
 // IsSet reports whether the file has the key.
 func (c *Config) IsSet(key string) bool { return c.set[key] }
-
-// Options fills in from the file what flags and environment left unset. A key that
-// they set to its zero value is named in given, and stays.
-func (c *Config) Options(o Options, given ...string) Options {
-	o.RuntimeEndpoint = cmp.Or(o.RuntimeEndpoint, c.RuntimeEndpoint)
-	o.ImageEndpoint = cmp.Or(o.ImageEndpoint, c.ImageEndpoint)
-	o.QueryTimeout = cmp.Or(o.QueryTimeout, max(c.Timeout, 0))
-	if o.MaxRetries == 0 && !slices.Contains(given, KeyMaxRetries) {
-		o.MaxRetries = c.MaxRetries
-	}
-	return o
-}
-
-// RunDir returns the user's own directory for what lasts until the next boot.
-func RunDir(lookupEnv func(string) (string, bool)) (string, error) { return rundir.Base(lookupEnv) }

@@ -9,7 +9,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/moby/sys/atomicwriter"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/crishim/crishim/internal/bounded"
 )
 
 // Get returns a key's value as text, and the default where the file has none.
@@ -64,12 +67,12 @@ func (c *Config) Set(key, value string) error {
 // AddMissing adds the keys of crictl that the file does not have, with their defaults, as crictl does when it writes.
 func (c *Config) AddMissing() error {
 	var errs []error
-	for _, key := range ConfigKeys() {
-		if key == KeyNetworkPlugin || key == KeyShimConfig || c.set[key] {
+	for _, key := range configKeys {
+		if key.own || c.set[key.name] {
 			continue
 		}
-		value, err := c.Get(key)
-		errs = append(errs, err, c.Set(key, value))
+		value, err := c.Get(key.name)
+		errs = append(errs, err, c.Set(key.name, value))
 	}
 	return errors.Join(errs...)
 }
@@ -109,35 +112,18 @@ func (c *Config) Save() error {
 		mode = fi.Mode().Perm()
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return &ConfigError{Path: c.Path, Reason: "its directory cannot be made: " + reasonOf(err), err: err}
+		return &ConfigError{Path: c.Path, Reason: "its directory cannot be made: " + bounded.Reason(err), err: err}
 	}
 	text, err := c.text()
 	if err != nil {
 		return err
 	}
-	if err := writeFile(path, text, mode); err != nil {
-		e := &ConfigError{Path: c.Path, Reason: "it cannot be written: " + reasonOf(err), err: err}
+	if err := atomicwriter.WriteFile(path, text, mode); err != nil {
+		e := &ConfigError{Path: c.Path, Reason: "it cannot be written: " + bounded.Reason(err), err: err}
 		if errors.Is(err, fs.ErrPermission) {
 			e.hint = "try it with sudo"
 		}
 		return e
 	}
 	return nil
-}
-
-func writeFile(path string, data []byte, mode os.FileMode) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	_, err = f.Write(data)
-	if err := errors.Join(err, f.Chmod(mode), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }

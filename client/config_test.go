@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -45,10 +44,6 @@ shim-config: /etc/crishim/shim.yaml
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
-	}
-	o := c.Options(client.Options{RuntimeEndpoint: "docker://"})
-	if o.RuntimeEndpoint != "docker://" || o.ImageEndpoint != "/run/image.sock" || o.QueryTimeout != 10*time.Second || o.MaxRetries != 5 {
-		t.Errorf("got %+v", o)
 	}
 }
 
@@ -137,30 +132,6 @@ func TestBrokenDefaultConfigIsAnError(t *testing.T) {
 				t.Errorf("%q: got %+v, %v", text, c, err)
 			}
 		}
-	}
-}
-
-// A file changes what it names, and of that what nothing else has said.
-func TestWhatIsGivenGoesBeforeTheFile(t *testing.T) {
-	t.Parallel()
-	retries := func(file string, given int, names ...string) int {
-		c, err := client.ParseConfig("crictl.yaml", []byte(file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c.Options(client.Options{MaxRetries: given}, names...).MaxRetries
-	}
-	if got := retries("max-retries: 5\n", 0); got != 5 {
-		t.Errorf("the file: %d retries, want 5", got)
-	}
-	if got := retries("max-retries: 5\n", 2); got != 2 {
-		t.Errorf("a flag over the file: %d retries, want 2", got)
-	}
-	if got := retries("max-retries: 5\n", 0, client.KeyMaxRetries); got != 0 {
-		t.Errorf("a flag of 0 over the file: %d retries, want 0", got)
-	}
-	if got := retries("timeout: 5\n", 2); got != 2 {
-		t.Errorf("a file that says nothing of it: %d retries, want 2", got)
 	}
 }
 

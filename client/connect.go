@@ -25,70 +25,53 @@ type Shim interface {
 	Close() error
 }
 
-// StartShim starts the embedded shim on an engine.
 type StartShim func(ctx context.Context, e Engine) (Shim, error)
 
-// Engine is the Docker engine that the embedded shim works on.
+// Engine is the Docker engine that the embedded shim uses.
 type Engine = engine.Endpoint
 
 // Options are what to connect to, and how.
 type Options struct {
-	// RuntimeEndpoint and ImageEndpoint are what a flag, the environment or the config file
-	// gave. An empty runtime endpoint means automatic, an empty image endpoint the same one as
+	// RuntimeEndpoint and ImageEndpoint may be empty: the runtime is discovered then, and the image endpoint is
 	// the runtime's.
 	RuntimeEndpoint, ImageEndpoint string
-	// Images is for commands about images: the image endpoint, where it is another one than the
-	// runtime's, is dialled at once, and the runtime's with the first call that needs it. For all
-	// others it is the other way round.
+	// Images dials the image endpoint at once, if it is another one than the runtime's, and the runtime's
+	// with the first call that needs it; else the other way round.
 	Images bool
-	// Relay dials what is on another machine: the socket of its runtime for the network unix and an empty address, and
-	// addresses of its loopback for tcp. RuntimeEndpoint is the machine's name for messages then. nil means that endpoints
-	// are dialled from here.
+	// Relay dials another machine: the socket of its runtime for the network unix and an empty address, and
+	// addresses of its loopback for tcp. RuntimeEndpoint is the machine's name for messages then. May be nil.
 	Relay func(ctx context.Context, network, address string) (net.Conn, error)
-	// ConnectTimeout bounds the wait for an explicit endpoint (2 s when zero) and, when it is
-	// shorter than a second, for the known ones too.
+	// ConnectTimeout is for an explicit endpoint; 0: 2 s. One below a second is for the known ones, too.
 	ConnectTimeout time.Duration
-	// Timeout, when set, is the limit of every call instead of the limits by kind (see
-	// QueryLimit). QueryTimeout replaces only the one for queries, which is how the config
-	// file's timeout is meant.
+	// Timeout is the limit of every call in place of the limits by kind (see QueryLimit), QueryTimeout, as the
+	// config file's timeout, that of queries; 0: the usual one.
 	Timeout, QueryTimeout time.Duration
-	// MaxRetries is how often an explicit endpoint that is absent or refuses is tried again; below 0
-	// there is no end.
+	// MaxRetries is how often an explicit endpoint that is absent or refuses is tried again; below 0 forever.
 	MaxRetries int
-	// LookupEnv reads the environment; nil means that nothing is set.
-	LookupEnv func(string) (string, bool)
+	LookupEnv  func(string) (string, bool) // nil: an empty environment
 	// Engines lists where a Docker engine may be, best first: at a host, and for "" where
-	// docker itself would look; nil knows the system's own socket only.
-	Engines func(host string) []Engine
-	// StartShim starts the embedded shim; nil means that there is none.
-	StartShim StartShim
-	// Others is how long to wait for the runtimes of lower precedence than the one that is
-	// taken, so that Conn.Others has them.
+	// docker itself would look; nil: DockerSocket.
+	Engines   func(host string) []Engine
+	StartShim StartShim // nil: there is no embedded shim
+	// Others is how long to wait for the runtimes of lower precedence, for Conn.Others.
 	Others time.Duration
 	// Batch keeps ssh from asking for passwords and host keys: many hosts are dialled at once.
 	Batch bool
-	// Debug receives one line for each thing that was tried and each call that was made, never
-	// a message's content. May be nil.
-	Debug func(format string, args ...any)
-	// Tracer makes a span of each call; nil means none.
-	Tracer trace.TracerProvider
-	// Now is the clock for ages in error messages; nil means time.Now.
-	Now func() time.Time
+	// Debug receives a line for each attempt and each call, never a message's content. May be nil.
+	Debug  func(format string, args ...any)
+	Tracer trace.TracerProvider // makes a span of each call; may be nil
+	Now    func() time.Time     // for ages in error messages; nil: time.Now
 
-	// Known replaces the sockets that are probed, ProbeTimeout how long that and the search for
-	// a Docker engine may take together, and Dial how a network address is reached. They are
-	// for tests.
+	// Known replaces the sockets that are probed, ProbeTimeout the limit of discovery, and Dial
+	// the dialler, for tests.
 	Known        []Known
 	ProbeTimeout time.Duration
 	Dial         func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Limits of Options that are not set.
 const (
-	// DefaultConnectTimeout is how long an explicit endpoint may take to answer.
-	DefaultConnectTimeout = 2 * time.Second
-	// DefaultProbeTimeout is how long all known sockets together may take.
-	DefaultProbeTimeout = time.Second
+	defaultConnectTimeout = 2 * time.Second // of an explicit endpoint
+	defaultProbeTimeout   = time.Second     // of all known sockets together
 )
 
 func (o *Options) debugf(format string, args ...any) {
@@ -123,24 +106,28 @@ func (o *Options) dial(ctx context.Context, network, address string) (net.Conn, 
 type Conn struct {
 	Runtime runtimeapi.RuntimeServiceClient
 	Image   runtimeapi.ImageServiceClient
-	// RuntimeEndpoint and ImageEndpoint are what was chosen. For the embedded shim that is
-	// docker://..., not its private socket.
+	// RuntimeEndpoint and ImageEndpoint were chosen; docker://... for the embedded shim, not its private socket.
 	RuntimeEndpoint, ImageEndpoint string
-	// Embedded is set when the runtime is the embedded shim, on Engine.
-	Embedded bool
-	Engine   Engine
-	// Version is the runtime's answer while connecting.
-	Version *runtimeapi.VersionResponse
-	// TakenAs is set to the endpoint that was asked for, where that is a Docker engine's own
-	// socket and was taken as docker://.
-	TakenAs string
-	// Candidates are the endpoints that were probed, in order of precedence.
-	Candidates []Candidate
+	Embedded                       bool // the runtime is the embedded shim, on Engine
+	Engine                         Engine
+	Version                        *runtimeapi.VersionResponse
+	// TakenAs is the explicit endpoint, where that is a Docker engine's own socket and was taken as docker://.
+	TakenAs    string
+	Candidates []Candidate // that were probed, in order of precedence
 
 	now            func() time.Time
 	runtime, image *lazyConn // the same one where there is one endpoint
 	closeOnce      sync.Once
 	closeErr       error
+}
+
+// LimitCalls limits each call to d, unless Options.Timeout does. It is called before the first call.
+func (c *Conn) LimitCalls(d time.Duration) {
+	for _, l := range []*lazyConn{c.runtime, c.image} {
+		if conn := l.opened(); conn != nil {
+			conn.limit = d
+		}
+	}
 }
 
 // API returns the version of CRI that goes over the wire: v1 or v1alpha2.
@@ -154,7 +141,7 @@ func (c *Conn) API() string {
 // ClientConn returns the connection to the runtime, for services other than CRI's.
 func (c *Conn) ClientConn() grpc.ClientConnInterface { return c.runtime }
 
-// DialRuntime opens another connection to the runtime's socket, for those who speak to it themselves.
+// DialRuntime opens another connection to the runtime's socket.
 func (c *Conn) DialRuntime(ctx context.Context) (net.Conn, error) {
 	conn, err := c.runtime.get(ctx)
 	if err != nil {
@@ -163,7 +150,7 @@ func (c *Conn) DialRuntime(ctx context.Context) (net.Conn, error) {
 	return conn.dial(ctx)
 }
 
-// DialThere connects to an address on the runtime's machine, such as the host of a streaming URL.
+// DialThere dials an address on the runtime's machine, such as that of a streaming URL.
 func (c *Conn) DialThere(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := c.runtime.get(ctx)
 	switch {
@@ -193,8 +180,8 @@ func (c *Conn) Remote() string {
 // ImageClientConn returns the connection to the image service.
 func (c *Conn) ImageClientConn() grpc.ClientConnInterface { return c.image }
 
-// Others returns the runtimes that answered and were not taken, as -r takes them. Docker engines
-// are left out where the runtime in use is a dockershim: they may be below it.
+// Others returns the other runtimes that answered, as -r takes them. Docker engines
+// are left out if the runtime in use is a dockershim: they may be below it.
 func (c *Conn) Others() []string {
 	var others []string
 	for _, candidate := range c.Candidates {
@@ -220,13 +207,8 @@ func (c *Conn) Close() error {
 	return c.closeErr
 }
 
-// shimTimeout is how long the embedded shim may take to start and to answer:
-// it is in this process, but the engine behind it may be busy.
-const shimTimeout = 30 * time.Second
-
-// Connect finds the runtime that the options ask for, or that is there, and
-// connects to it. The error is an *Error or a *SyntaxError. It is what PreInitRuntimeService is to
-// a kubelet.
+// Connect connects to the runtime that the options name, or that it discovers. The error is an
+// *Error or a *SyntaxError. The kubelet's PreInitRuntimeService does the same.
 func Connect(ctx context.Context, o Options) (*Conn, error) {
 	runtime, image, err := o.parseEndpoints()
 	if err != nil {
@@ -253,8 +235,7 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 	return c, nil
 }
 
-// parseEndpoints reads both endpoints before anything is dialled; nil stands
-// for one that was not given.
+// parseEndpoints reads both endpoints before anything is dialled. An endpoint that is not given is nil.
 func (o *Options) parseEndpoints() (runtime, image *Endpoint, err error) {
 	parse := func(text string) *Endpoint {
 		if text == "" || err != nil {
@@ -271,8 +252,8 @@ func (o *Options) parseEndpoints() (runtime, image *Endpoint, err error) {
 	return runtime, image, err
 }
 
-// connect dials the endpoint that the command needs first; the other one, if there are two, waits
-// for a call.
+// connect dials the endpoint that the command needs first. The other one, if there are two, is dialled by
+// its first call.
 func (c *Conn) connect(ctx context.Context, o *Options, runtime, image *Endpoint) error {
 	openRuntime := func(ctx context.Context) (*criConn, []found, error) {
 		if runtime != nil {
@@ -313,7 +294,6 @@ func (c *Conn) connect(ctx context.Context, o *Options, runtime, image *Endpoint
 	return nil
 }
 
-// open dials what the command needs first, and keeps what was found there.
 func (c *Conn) open(ctx context.Context, open func(context.Context) (*criConn, []found, error)) (*criConn, error) {
 	conn, list, err := open(ctx)
 	c.Candidates = candidates(list)
@@ -333,7 +313,6 @@ func (o *Options) openNamed(ctx context.Context, e Endpoint, image bool) (*criCo
 	return o.openChosen(ctx, list)
 }
 
-// openChosen connects to the candidate that was chosen.
 func (o *Options) openChosen(ctx context.Context, list []found) (*criConn, []found, error) {
 	skipped := skippedHint(candidates(list))
 	conn, err := o.open(ctx, chosenOf(list))
@@ -353,8 +332,7 @@ func chosenOf(list []found) (chosen found) {
 	return chosen
 }
 
-// open connects to a candidate that is ready: the probe has connected to a runtime already,
-// and an engine gets the embedded shim.
+// open starts the embedded shim on an engine. The probe has connected to a runtime already.
 func (o *Options) open(ctx context.Context, f found) (*criConn, error) {
 	if f.Kind != KindEngine {
 		return f.conn, nil
@@ -363,7 +341,7 @@ func (o *Options) open(ctx context.Context, f found) (*criConn, error) {
 	if o.StartShim == nil {
 		return nil, &Error{Endpoint: endpoint, Code: codes.Unavailable, text: "connect to " + endpoint + ": there is no embedded dockershim here"}
 	}
-	ctx, cancel := context.WithTimeout(ctx, shimTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second) // the engine may be busy
 	defer cancel()
 	conn, err := o.startShim(ctx, f.engine)
 	if err == nil {
@@ -378,7 +356,6 @@ func (o *Options) open(ctx context.Context, f found) (*criConn, error) {
 	return nil, e
 }
 
-// startShim starts the shim and connects to its socket.
 func (o *Options) startShim(ctx context.Context, engine Engine) (*criConn, error) {
 	shim, err := o.StartShim(ctx, engine)
 	if err != nil {
@@ -395,8 +372,8 @@ func (o *Options) startShim(ctx context.Context, engine Engine) (*criConn, error
 	return conn, nil
 }
 
-// dialShim asks the shim for its version only where the engine was not asked: the shim
-// would pass the question on to the engine, which has just answered it.
+// dialShim asks the shim for its version only if the probe did not ask the engine, which the shim
+// would ask again.
 func (o *Options) dialShim(ctx context.Context, shim Shim, engine Engine) (*criConn, error) {
 	e, err := ParseEndpoint(shim.Endpoint())
 	if err != nil {
@@ -415,8 +392,8 @@ func (o *Options) dialShim(ctx context.Context, shim Shim, engine Engine) (*criC
 	return conn, nil
 }
 
-// remoteEngineReason returns why an engine behind ssh cannot be used. The engine's client
-// names a host that it has made up, and how it called ssh.
+// remoteEngineReason returns why an engine behind ssh cannot be used, without the engine client's
+// made up host and command line of ssh.
 func remoteEngineReason(text string) string {
 	if _, stderr, found := strings.Cut(text, "stderr="); found {
 		return strings.TrimSpace(stderr)

@@ -22,55 +22,49 @@ const (
 	apiV1       = "v1"
 	apiV1alpha2 = "v1alpha2"
 
-	maxSend = 16 << 20
-	// maxReceive is above the 16 MiB that runtimes send at most, because a
-	// list from a runtime without that limit should still be shown.
-	maxReceive = 256 << 20
+	maxSend    = 16 << 20
+	maxReceive = 256 << 20 // most runtimes send 16 MiB at most, but not all
 )
 
-// criConn is one gRPC connection and what is known about its other end.
+// criConn is a gRPC connection to a runtime.
 type criConn struct {
 	cc       *grpc.ClientConn
 	endpoint string // as a flag would name it, for errors and for Conn
 	api      string // v1 or v1alpha2, once known
 	version  *runtimeapi.VersionResponse
+	limit    time.Duration // of each call, in place of those by kind; 0: these
 	// probing keeps the calls of a probe from Debug, which receives the outcome.
 	probing bool
 	// dial opens another connection to the same socket.
 	dial func(ctx context.Context) (net.Conn, error)
 	// there dials an address of the runtime's machine; nil where that can be dialled from here.
-	there func(ctx context.Context, network, address string) (net.Conn, error)
-	// stop ends the shim or the tunnel behind the connection; may be nil.
-	stop func() error
-	// skipped is a hint at a runtime that was found but not taken.
-	skipped string
+	there   func(ctx context.Context, network, address string) (net.Conn, error)
+	stop    func() error // ends the shim or the tunnel behind the connection; may be nil
+	skipped string       // a hint at a runtime that was found but not taken
 
 	mu      sync.Mutex // guards dialErr, which gRPC's goroutines write
 	dialErr error
 }
 
-// lastDialError returns how the last attempt to dial ended. gRPC only passes its
-// text on, and text is nothing to decide by.
+// lastDialError returns the error of the last attempt to dial, of which gRPC only passes on the text.
 func (c *criConn) lastDialError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.dialErr
 }
 
-// lazyConn is the connection for one service; where it is not open yet, the first call opens it.
+// lazyConn is the connection for one service. Its first call opens it.
 type lazyConn struct {
 	open func(context.Context) (*criConn, []found, error)
 	conn *criConn
-	// lock has a token while a call opens the connection, or looks at conn. The others wait for it no longer
-	// than their contexts last.
-	lock chan struct{}
+	lock chan struct{} // guards conn; calls wait for it no longer than their contexts last
 }
 
 func newLazyConn(conn *criConn, open func(context.Context) (*criConn, []found, error)) *lazyConn {
 	return &lazyConn{conn: conn, open: open, lock: make(chan struct{}, 1)}
 }
 
-// opened returns the connection, nil where no call has needed it.
+// opened returns the connection, nil before the first call.
 func (l *lazyConn) opened() *criConn {
 	if l == nil {
 		return nil
@@ -95,7 +89,6 @@ func (l *lazyConn) get(ctx context.Context) (*criConn, error) {
 	return conn, err
 }
 
-// Invoke makes a call.
 func (l *lazyConn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	conn, err := l.get(ctx)
 	if err != nil {
@@ -104,7 +97,6 @@ func (l *lazyConn) Invoke(ctx context.Context, method string, args, reply any, o
 	return conn.cc.Invoke(ctx, method, args, reply, opts...)
 }
 
-// NewStream opens a stream.
 func (l *lazyConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	conn, err := l.get(ctx)
 	if err != nil {
@@ -113,7 +105,6 @@ func (l *lazyConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method 
 	return conn.cc.NewStream(ctx, desc, method, opts...)
 }
 
-// skipped returns the hint at a runtime that was found but not taken.
 func (l *lazyConn) skipped() string {
 	if conn := l.opened(); conn != nil {
 		return conn.skipped
@@ -140,8 +131,7 @@ func (c *criConn) close() error {
 	return err
 }
 
-// newConn prepares a connection; nothing is dialled before the first call. It is the kubelet's
-// NewRemoteRuntimeService.
+// newConn dials nothing before the first call. It is the kubelet's NewRemoteRuntimeService.
 func newConn(o *Options, e Endpoint) (*criConn, error) {
 	c := &criConn{endpoint: e.String(), api: apiV1, probing: true}
 	if e.Network == relayed {

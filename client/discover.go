@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,11 +34,11 @@ const (
 	KindEngine = "engine"
 )
 
-// Candidate is one endpoint that was probed, with the outcome.
+// Candidate is an endpoint that was probed, with the outcome.
 type Candidate struct {
 	Endpoint string // as a flag would give it
 	Kind     string
-	Name     string // of who is known to use the address, such as "containerd"
+	Name     string // of the runtime that usually listens there, such as "containerd"
 	State    string
 	Detail   string // of the state, such as the runtime's name and version or what went wrong
 	API      string // the CRI version that is spoken there: v1 or v1alpha2
@@ -114,9 +115,9 @@ func (c Candidate) Hint() string {
 
 // Known is a socket that is probed when no endpoint is given.
 type Known struct {
-	Name       string // of who usually listens there
+	Name       string // of the runtime that usually listens there
 	Path       string
-	Containerd bool // marks a containerd that may only be there for Docker
+	Containerd bool // it may only be there for Docker
 }
 
 // KnownSockets returns the sockets that are probed, in order of precedence.
@@ -133,10 +134,18 @@ func KnownSockets() []Known {
 	}
 }
 
-// discover chooses the endpoint where none was given. It probes the known sockets and the
-// Docker engines at the same time, and takes the first socket that answers: first in order
-// of precedence, not in time. Where none does it takes the engine. With all it waits for
-// every answer. Of the candidates only the chosen one stays open. The kubelet had the flag
+// KnownSocket returns the path of the known socket of this name.
+func KnownSocket(name string) string {
+	sockets := KnownSockets()
+	return sockets[slices.IndexFunc(sockets, func(k Known) bool { return k.Name == name })].Path
+}
+
+// DockerSocket is where a Docker engine listens by default.
+const DockerSocket = "/var/run/docker.sock"
+
+// discover probes the known sockets and the Docker engines at the same time, and chooses the
+// socket of the highest precedence that answers, else the engine. With all it waits for
+// every answer. Only the chosen candidate stays open. The kubelet had the flag
 // --container-runtime for this choice.
 func (o *Options) discover(ctx context.Context, all bool) ([]found, error) {
 	pctx, cancel := context.WithTimeout(ctx, o.probeTimeout())
@@ -191,12 +200,12 @@ func (o *Options) discover(ctx context.Context, all bool) ([]found, error) {
 	return list, nothingError(list)
 }
 
-// probeTimeout returns how long all probes together may take. --connect-timeout can only make it shorter.
+// probeTimeout returns the limit of all probes together. --connect-timeout can only make it shorter.
 func (o *Options) probeTimeout() time.Duration {
 	if o.ProbeTimeout > 0 {
 		return o.ProbeTimeout
 	}
-	return min(cmp.Or(o.ConnectTimeout, DefaultProbeTimeout), DefaultProbeTimeout)
+	return min(cmp.Or(o.ConnectTimeout, defaultProbeTimeout), defaultProbeTimeout)
 }
 
 // start calls f in the background; the function that it returns waits for the result.
@@ -206,7 +215,6 @@ func start[T any](wg *sync.WaitGroup, f func() T) (wait func() T) {
 	return wait
 }
 
-// waitForOthers waits for the candidates that are not needed for the choice.
 func waitForOthers(ctx context.Context, d time.Duration, others []func() found) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	go func() {
@@ -219,7 +227,7 @@ func waitForOthers(ctx context.Context, d time.Duration, others []func() found) 
 }
 
 // probeKnown probes a known socket. A containerd that looks like Docker's own is skipped
-// where there is an engine.
+// if an engine answers.
 func (o *Options) probeKnown(ctx context.Context, k Known, engines func() []found) found {
 	f := o.probeCRI(ctx, Endpoint{Network: "unix", Address: k.Path}, false)
 	f.Name = k.Name
@@ -235,7 +243,7 @@ func (o *Options) probeKnown(ctx context.Context, k Known, engines func() []foun
 	return f
 }
 
-// Discover probes everything that Connect would, to the end, and marks what Connect would
+// Discover probes all candidates of Connect, and marks the one that Connect would
 // take, without starting the shim. The error is Connect's, as far as it is known without a
 // shim; the candidates are complete even then.
 func Discover(ctx context.Context, o Options) ([]Candidate, error) {
@@ -281,8 +289,7 @@ func skippedHint(list []Candidate) string {
 	return ""
 }
 
-// nothingError lists what was tried. The hint is for the candidate that came nearest to
-// an answer.
+// nothingError lists the candidates. The hint is for the one that came nearest to an answer.
 func nothingError(tried []found) *Error {
 	e := &Error{
 		Code: codes.Unavailable, text: "no container runtime found:",

@@ -12,16 +12,13 @@ import (
 	"github.com/crishim/crishim/internal/rundir"
 )
 
-// Endpoint is a parsed endpoint: either the address of a CRI runtime or,
-// when Docker is set, the engine that the embedded shim is to work on.
+// Endpoint is a parsed endpoint: the address of a CRI runtime or, with Docker, of an engine
+// for the embedded shim.
 type Endpoint struct {
-	// Network is unix, tcp, ssh or relayed; empty for docker:// without an address.
-	Network string
-	// Address is a socket's path or host:port; for ssh [user@]host[:port].
-	Address string
-	// Path is the remote socket of an ssh endpoint; empty for the one that is found there.
-	Path   string
-	Docker bool
+	Network string // unix, tcp, ssh or relayed; "" for docker:// without an address
+	Address string // a socket's path or host:port; for ssh [user@]host[:port]
+	Path    string // remote socket of ssh; "" to discover it
+	Docker  bool
 }
 
 // relayed is the network of the endpoint that Options.Relay dials, whose address is a name for messages.
@@ -30,8 +27,7 @@ const relayed = "relay"
 const endpointForms = "use unix:///run/containerd/containerd.sock, a path, tcp://host:port, ssh://user@host, ssh://user@host/path.sock, " +
 	"docker:// or docker:///var/run/docker.sock"
 
-// ParseEndpoint reads any form of endpoint that a flag, the environment or
-// the config file may hold.
+// ParseEndpoint reads all forms of endpoints.
 func ParseEndpoint(s string) (Endpoint, error) {
 	fail := func(reason string) (Endpoint, error) {
 		return Endpoint{}, &SyntaxError{What: "endpoint", Text: s, Reason: reason, hint: endpointForms}
@@ -81,8 +77,7 @@ func ParseEndpoint(s string) (Endpoint, error) {
 	return e, nil
 }
 
-// named returns the endpoint that the name of a runtime stands for, where there is no socket of that
-// name in the current directory.
+// named returns the endpoint that the name of a runtime stands for, unless a file has that name.
 func named(name string) string {
 	meant := ""
 	if strings.EqualFold(name, "docker") {
@@ -189,9 +184,8 @@ func (e Endpoint) url() string {
 	return u.String()
 }
 
-// EngineHost returns the host of a docker endpoint's engine, "" for where docker itself
-// would look.
-func (e Endpoint) EngineHost() string {
+// engineHost returns the host of a docker endpoint's engine, "" for docker's default.
+func (e Endpoint) engineHost() string {
 	if !e.Docker || e.Network == "" {
 		return ""
 	}

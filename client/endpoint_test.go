@@ -65,18 +65,6 @@ func TestParseEndpoint(t *testing.T) {
 	}
 }
 
-func TestEngineOfEndpoint(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{
-		"docker://": "", "docker:///d.sock": "unix:///d.sock", "docker+tcp://h:1": "tcp://h:1", "docker+ssh://j@h:22": "ssh://j@h:22", "/x": "",
-	} {
-		e, err := client.ParseEndpoint(in)
-		if err != nil || e.EngineHost() != want {
-			t.Errorf("%s: got %q, %v; want %q", in, e.EngineHost(), err, want)
-		}
-	}
-}
-
 func TestEndpointMistakes(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ in, want string }{

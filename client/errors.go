@@ -31,9 +31,7 @@ func (e *SyntaxError) Hint() string { return e.hint }
 // Error is a failed call or connection, worded for people. The gRPC code
 // stays available through status.FromError and errors.As.
 type Error struct {
-	// Op is what was tried, such as "list containers"; empty for connecting.
-	Op string
-	// Endpoint is the one that was called.
+	Op       string // such as "list containers"; "" for connecting
 	Endpoint string
 	Code     codes.Code
 
@@ -45,7 +43,7 @@ type Error struct {
 
 func (e *Error) Error() string { return strings.Join(append([]string{e.text}, e.list...), "\n  ") }
 
-// List returns the lines below the first one. Other line breaks in the text are the runtime's.
+// List returns the lines below the first one. Other line breaks are the runtime's.
 func (e *Error) List() []string { return e.list }
 
 // Hint returns the next step, "" where none is known. Two are a line each.
@@ -53,7 +51,6 @@ func (e *Error) Hint() string { return strings.Trim(clean(e.hint)+"\n"+clean(e.s
 
 func (e *Error) Unwrap() error { return e.err }
 
-// GRPCStatus lets status.FromError and status.Code find the runtime's code.
 func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Error()) }
 
 const (
@@ -64,8 +61,7 @@ const (
 	containerdUnreachable = "failed to do request: "
 )
 
-// callError words a failed call. The runtime's own sentence is kept where it
-// has one; only what gRPC itself made up is replaced.
+// callError words a failed call. The runtime's own sentence is kept; gRPC's are replaced.
 func callError(err error, op, endpoint string, spent time.Duration, limit limit) error {
 	if err == nil {
 		return nil
@@ -123,7 +119,7 @@ func callError(err error, op, endpoint string, spent time.Duration, limit limit)
 	return e
 }
 
-// transportReason returns what happened to a connection, without gRPC's words for where; any other text stays as it is.
+// transportReason strips gRPC's words from the error of a connection. Any other text stays as it is.
 func transportReason(text string) string {
 	reason, ok := strings.CutPrefix(text, "error reading from server: ")
 	if quoted, dialled := strings.CutPrefix(text, "connection error: desc = "); dialled {
@@ -143,7 +139,7 @@ func transportReason(text string) string {
 // has the call, but not all that was asked for, answers what it lacks.
 var noCall = lazyregexp.New(`^$|^unknown (service|method)( |$)|^(method \S+ )?not implemented$`)
 
-// plain removes the prefixes that a message gets from each gRPC server that it passes.
+// plain removes the prefixes of the gRPC servers that a message has passed.
 func plain(msg string) string {
 	for {
 		i := strings.Index(msg, "rpc error: code = ")
@@ -165,14 +161,11 @@ func round(d time.Duration) time.Duration {
 	return d.Round(100 * time.Millisecond)
 }
 
-// opPull is the operation of every kind of pull.
 const opPull = "pull image"
 
-// aboutTheImage begins a runtime's message about a pull, once or twice over. Who asked for
-// the image names it.
+// aboutTheImage matches the beginning of a runtime's message about a pull, which may name the image twice.
 var aboutTheImage = lazyregexp.New(`^((pull image [^\s"]+|failed to pull and unpack image "[^"]*"|failed to resolve reference "[^"]*"|Error response from daemon): )+`)
 
-// pullReason returns a runtime's message about a failed pull without the image's name before it.
 func pullReason(text string) string {
 	if rest := text[len(aboutTheImage.FindString(text)):]; rest != "" {
 		return rest
@@ -180,15 +173,13 @@ func pullReason(text string) string {
 	return text
 }
 
-// refusals are parts of the messages of registries and runtimes about a login that is missing
-// or wrong. containerd has no code for it.
+// refusals are parts of messages about a missing or wrong login, for which containerd has no code.
 var refusals = []string{
 	"unauthorized", "authentication required", "no basic auth credentials", "incorrect username or password", "401 unauthorized",
 	"403 forbidden", "insufficient_scope", "authorization failed", "pull access denied", "denied: ", "access to the resource is denied",
 }
 
-// IsRefused reports whether a pull failed because the registry did not accept the login, or
-// wanted one.
+// IsRefused reports whether a pull failed because the login was missing or wrong.
 func IsRefused(err error) bool {
 	var e *Error
 	if !errors.As(err, &e) || e.Op != opPull {
@@ -228,8 +219,7 @@ var operations = map[string]string{
 	"UpdateContainerResources": "update the container",
 }
 
-// operation words a call: "/runtime.v1.RuntimeService/ListContainers"
-// is "list containers".
+// operation returns "list containers" for "/runtime.v1.RuntimeService/ListContainers".
 func operation(method string) string {
 	name := method[strings.LastIndexByte(method, '/')+1:]
 	if s, ok := operations[name]; ok {
@@ -245,7 +235,7 @@ func operation(method string) string {
 	return b.String()
 }
 
-// clean keeps what a runtime sent from driving the terminal.
+// clean removes control characters of a runtime's text.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if isControl(r) || r >= 0x80 && r < 0xa0 {

@@ -84,7 +84,7 @@ func FuzzParseConfig(f *testing.F) {
 			return
 		}
 		for _, v := range []string{"true", "false"} {
-			if err := c.Set(KeyDebug, v); err != nil {
+			if err := c.Set("debug", v); err != nil {
 				t.Fatal(err)
 			}
 			text, err := c.text()

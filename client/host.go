@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SeesHost reports whether this process has the files of the machine that the runtime runs on. In a container it has not,
-// unless the runtime is in there, too: the root of the process at the runtime's socket is another one. What cannot be
-// told is taken for yes.
+// SeesHost reports whether this process has the files of the machine that the runtime runs on. In a container it does not,
+// unless the runtime is in there, too: the root of the process at the runtime's socket is another one. If unknown, it
+// reports true.
 func (c *Conn) SeesHost() bool {
 	endpoint := c.RuntimeEndpoint
 	if c.Embedded {
@@ -42,7 +42,7 @@ func (c *Conn) SeesHost() bool {
 	return ours == "" || theirs == "" || ours == theirs
 }
 
-// rootOf returns the device and the directory on it that are the root of a process, "" where they are not known.
+// rootOf returns the device and directory of a process's root, "" if unknown.
 func rootOf(pid string) (root string) {
 	text, err := os.ReadFile("/proc/" + pid + "/mountinfo")
 	if err != nil {

@@ -81,6 +81,17 @@ func TestEngineEndpoint(t *testing.T) {
 	}
 }
 
+func TestEngineOfEndpoint(t *testing.T) {
+	for in, want := range map[string]string{
+		"docker://": "", "docker:///d.sock": "unix:///d.sock", "docker+tcp://h:1": "tcp://h:1", "docker+ssh://j@h:22": "ssh://j@h:22", "/x": "",
+	} {
+		e, err := ParseEndpoint(in)
+		if err != nil || e.engineHost() != want {
+			t.Errorf("%s: got %q, %v; want %q", in, e.engineHost(), err, want)
+		}
+	}
+}
+
 func TestRemoteEngineReason(t *testing.T) {
 	for text, want := range map[string]string{
 		"Cannot connect to the Docker daemon at http://docker.example.com. Is the docker daemon running?":                 "no Docker engine answers there",

@@ -16,16 +16,13 @@ import (
 	"github.com/crishim/crishim/api"
 )
 
-// Want is which attempt of a container, or sandbox of a pod, a name stands for.
+// Want is the attempt of a container, or the sandbox of a pod, that a name stands for.
 type Want int
 
 const (
-	// Any takes the newest, whatever its state.
-	Any Want = iota
-	// Running takes the running one and refuses when none runs.
-	Running
-	// PreferRunning takes the running one, or the newest when none runs.
-	PreferRunning
+	Any           Want = iota // the newest
+	Running                   // the running one; refuses when none runs
+	PreferRunning             // the running one, or the newest when none runs
 )
 
 // Last is the reference that stands for the newest container or pod.
@@ -33,16 +30,12 @@ const Last = "@last"
 
 // Query is one reference with everything that may narrow it down.
 type Query struct {
-	Ref  string
-	Want Want
-	// Attempt asks for this attempt and overrides Want.
-	Attempt *uint32
-	// Namespace leaves out what is in others.
-	Namespace string
-	// Container is the name of a container; Ref is then its pod.
-	Container string
-	// ContainerFlag reports whether the verb has a flag for that.
-	ContainerFlag bool
+	Ref           string
+	Want          Want
+	Attempt       *uint32 // overrides Want
+	Namespace     string
+	Container     string // name of a container in the pod Ref
+	ContainerFlag bool   // the verb has a flag for that
 }
 
 // pod is Ref as it is typed for a verb that takes a pod and no --namespace.
@@ -60,7 +53,6 @@ func (c *Conn) Container(ctx context.Context, ref string, want Want) (*runtimeap
 	return c.FindContainer(ctx, Query{Ref: ref, Want: want})
 }
 
-// FindContainer is Container with a query.
 func (c *Conn) FindContainer(ctx context.Context, q Query) (*runtimeapi.Container, error) {
 	if err := checkRef(containerKind, q.Ref); err != nil {
 		return nil, err
@@ -101,7 +93,6 @@ func (c *Conn) Pod(ctx context.Context, ref string, want Want) (*runtimeapi.PodS
 	return c.FindPod(ctx, Query{Ref: ref, Want: want})
 }
 
-// FindPod is Pod with a query.
 func (c *Conn) FindPod(ctx context.Context, q Query) (*runtimeapi.PodSandbox, error) {
 	if err := checkRef(podKind, q.Ref); err != nil {
 		return nil, err
@@ -114,7 +105,7 @@ func (c *Conn) FindPod(ctx context.Context, q Query) (*runtimeapi.PodSandbox, er
 	return found.pod, withSkipped(err, c.runtime.skipped())
 }
 
-// PodOf is FindPod for what changes nothing: the pod may be named by one of its containers, as
+// PodOf is FindPod for verbs that change nothing: the pod may be named by one of its containers, as
 // pod/container or namespace/pod/container.
 func (c *Conn) PodOf(ctx context.Context, q Query) (*runtimeapi.PodSandbox, error) {
 	pod, err := c.FindPod(ctx, q)
@@ -128,7 +119,7 @@ func (c *Conn) PodOf(ctx context.Context, q Query) (*runtimeapi.PodSandbox, erro
 	return c.FindPod(ctx, Query{Ref: ctr.GetPodSandboxId(), Want: q.Want})
 }
 
-// ContainersOf lists the containers of a pod, in whichever of its sandboxes.
+// ContainersOf lists the containers of a pod, in all of its sandboxes.
 func (c *Conn) ContainersOf(ctx context.Context, pod *runtimeapi.PodSandbox) ([]*runtimeapi.Container, error) {
 	s, err := c.snapshot(ctx, true)
 	if err != nil {
@@ -145,14 +136,13 @@ func (c *Conn) ContainersOf(ctx context.Context, pod *runtimeapi.PodSandbox) ([]
 	return own, nil
 }
 
-// AttemptsOf lists the containers of one name in a pod: a runtime tells them apart by their attempt alone.
+// AttemptsOf lists the containers of one name in a pod.
 func (c *Conn) AttemptsOf(ctx context.Context, pod *runtimeapi.PodSandbox, name string) ([]*runtimeapi.Container, error) {
 	all, err := c.ContainersOf(ctx, pod)
 	return slices.DeleteFunc(all, func(c *runtimeapi.Container) bool { return c.GetMetadata().GetName() != name }), err
 }
 
-// IsFullID reports whether a reference looks like a whole id, as every runtime makes them. A
-// request may then be made with it at once, and the container be looked up when that fails.
+// IsFullID reports whether a reference looks like a whole id. A request may be made with it at once.
 func IsFullID(ref string) bool {
 	return len(ref) == 64 && strings.Trim(ref, "0123456789abcdef") == ""
 }
@@ -171,8 +161,7 @@ var (
 
 type matcher func(object) bool
 
-// containerMatchers returns the readings of a reference, the surest first. The
-// first one that matches anything counts.
+// containerMatchers returns the readings of a reference. The first one that matches anything counts.
 func (s *snapshot) containerMatchers(ref string) []matcher {
 	parts := strings.Split(ref, "/")
 	switch len(parts) {
@@ -192,8 +181,7 @@ func (s *snapshot) containerMatchers(ref string) []matcher {
 	}
 }
 
-// onlyRunning narrows a pod's containers to the running ones where there are
-// any, so that a pod's name stands for the only one that runs.
+// onlyRunning narrows a pod's containers to the running ones if there are any.
 func (s *snapshot) onlyRunning(in matcher) matcher {
 	some := slices.ContainsFunc(s.containers, func(o object) bool { return in(o) && o.running })
 	return func(o object) bool { return in(o) && (o.running || !some) }
@@ -210,7 +198,7 @@ func (s *snapshot) inPodMatchers(ref string) (matchers []matcher) {
 	return matchers
 }
 
-// withoutKind returns a reference such as kubectl's pod/NAME without the kind.
+// withoutKind returns the NAME of kubectl's pod/NAME.
 func withoutKind(ref string) (name string, ok bool) {
 	kind, name, ok := strings.Cut(ref, "/")
 	return name, ok && slices.Contains([]string{"pod", "pods", "po"}, kind)
@@ -227,7 +215,6 @@ func podMatchers(ref string) []matcher {
 	}
 }
 
-// find returns the object that a reference stands for.
 func (s *snapshot) find(kind objectKind, q Query) (object, error) {
 	all, matchers := s.containers, s.containerMatchers(q.Ref)
 	if kind == podKind {
@@ -258,8 +245,7 @@ func (s *snapshot) find(kind objectKind, q Query) (object, error) {
 	return object{}, s.notFound(kind, q)
 }
 
-// findWithoutKind finds what pod/NAME stands for: the pod, or the container that a pod's name
-// stands for, and none that has the name itself.
+// findWithoutKind finds pod/NAME: the pod or, for a container, the one that the pod's name stands for.
 func (s *snapshot) findWithoutKind(kind objectKind, name string, q Query) (object, error) {
 	q.Ref = name
 	if kind == containerKind && q.Container == "" && !strings.Contains(name, "/") {
@@ -273,7 +259,7 @@ func (s *snapshot) findWithoutKind(kind objectKind, name string, q Query) (objec
 	return s.find(kind, q)
 }
 
-// choose decides between objects that one reading of the reference found.
+// choose decides between the objects that a reading of the reference matches.
 func (s *snapshot) choose(kind objectKind, found []object, q Query) (object, error) {
 	isRunning := func(o object) bool { return o.running }
 	pool := found

@@ -30,8 +30,6 @@ func checkRef(kind objectKind, ref string) error {
 	return &SyntaxError{What: kind.name, Text: ref, Reason: reason, hint: "give " + kind.forms}
 }
 
-// notFound returns the error for a reference that nothing matches. It suggests
-// the name that was most likely meant.
 func (s *snapshot) notFound(kind objectKind, q Query) error {
 	ref := q.Ref
 	hint := fmt.Sprintf("`crishim %s` lists them", kind.list)
@@ -48,14 +46,12 @@ func (s *snapshot) notFound(kind objectKind, q Query) error {
 	return &Error{Code: codes.NotFound, text: fmt.Sprintf("there is no %s %q", kind.name, ref), hint: hint}
 }
 
-// kindsOfKubernetes are kubectl's words for what a node's runtime knows nothing of.
 var kindsOfKubernetes = strings.Fields("deployment deployments deploy service services svc configmap configmaps cm secret secrets job jobs cronjob cronjobs " +
 	"daemonset daemonsets ds statefulset statefulsets sts replicaset replicasets rs namespace namespaces ns ingress ingresses ing")
 
-// IsKindOfKubernetes reports whether a word is kubectl's for something that is no pod.
+// IsKindOfKubernetes reports whether a word is kubectl's for an object that runtimes do not have.
 func IsKindOfKubernetes(word string) bool { return slices.Contains(kindsOfKubernetes, word) }
 
-// noContainerIn returns the error for a pod that has no container of the name that was asked for.
 func (s *snapshot) noContainerIn(q Query) error {
 	hint := "`crishim pods` lists pods"
 	if len(s.podsFor(containerKind, q.Ref)) > 0 {
@@ -64,8 +60,7 @@ func (s *snapshot) noContainerIn(q Query) error {
 	return &Error{Code: codes.NotFound, text: fmt.Sprintf("there is no container %q in a pod %q", q.Container, q.Ref), hint: hint}
 }
 
-// podsFor returns the sandboxes that a reference would have stood for where it was
-// taken for a container's.
+// podsFor returns the sandboxes that match a reference of a container.
 func (s *snapshot) podsFor(kind objectKind, ref string) []object {
 	if kind == containerKind && strings.Count(ref, "/") < 2 {
 		for _, match := range podMatchers(ref) {
@@ -77,7 +72,7 @@ func (s *snapshot) podsFor(kind objectKind, ref string) []object {
 	return nil
 }
 
-// referencesLike returns the names with as many parts as ref that stand for something.
+// referencesLike returns the names of objects with as many parts as ref.
 func (s *snapshot) referencesLike(kind objectKind, ref string) []string {
 	all := s.pods
 	if kind == containerKind {
@@ -93,7 +88,6 @@ func (s *snapshot) referencesLike(kind objectKind, ref string) []string {
 	return references
 }
 
-// ambiguous lists what a reference could mean, with what tells it apart.
 func (s *snapshot) ambiguous(kind objectKind, q Query, found []object) error {
 	var b strings.Builder
 	tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -117,8 +111,7 @@ func (s *snapshot) ambiguous(kind objectKind, q Query, found []object) error {
 	}
 }
 
-// uniqueLength returns how much of the ids tells them apart, 13 at least, which
-// is what tables show.
+// uniqueLength returns how many characters of the ids differ, at least the 13 that tables show.
 func uniqueLength(found []object) int {
 	n := 13
 	for i, a := range found {
@@ -151,7 +144,6 @@ func (s *snapshot) notRunning(kind objectKind, q Query, o object) error {
 	}
 }
 
-// age returns a short duration such as 5m or 3d.
 func age(now time.Time, created int64) string {
 	if created <= 0 {
 		return "?"

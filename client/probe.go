@@ -19,7 +19,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// found is a candidate with what was opened or learned while it was probed.
+// found is a candidate with its connection or engine.
 type found struct {
 	Candidate
 	conn   *criConn // to a CRI runtime that is ready, else nil
@@ -40,9 +40,8 @@ func candidates(list []found) []Candidate {
 	return out
 }
 
-// probeNamed probes the endpoint that was asked for, again while it is absent or refuses and
-// tries are left. All but the last result failed. The image service need not come with
-// a runtime service.
+// probeNamed probes an explicit endpoint, again while it is absent or refuses and
+// tries are left. Only the last result may be ready.
 func (o *Options) probeNamed(ctx context.Context, e Endpoint, image bool) ([]found, error) {
 	for try := 0; ; try++ {
 		list := o.probeEndpoint(ctx, e, image)
@@ -74,15 +73,15 @@ func (o *Options) probeNamed(ctx context.Context, e Endpoint, image bool) ([]fou
 	}
 }
 
-// limitOf returns how long an endpoint that was asked for may take to answer.
+// limitOf returns how long an explicit endpoint may take to answer.
 func (o *Options) limitOf(e Endpoint) time.Duration {
 	if (e.Network == "ssh" || e.Network == relayed) && !e.Docker {
 		return cmp.Or(o.ConnectTimeout, remoteTimeout)
 	}
-	return cmp.Or(o.ConnectTimeout, DefaultConnectTimeout)
+	return cmp.Or(o.ConnectTimeout, defaultConnectTimeout)
 }
 
-// probeEndpoint has one result, but for docker://, which may stand for several engines. An
+// probeEndpoint has one result, except for docker://, which may stand for several engines. An
 // address of a runtime at which a Docker engine answers stands for that engine.
 func (o *Options) probeEndpoint(ctx context.Context, e Endpoint, image bool) []found {
 	ctx, cancel := context.WithTimeout(ctx, o.limitOf(e))
@@ -103,8 +102,8 @@ func (o *Options) probeEndpoint(ctx context.Context, e Endpoint, image bool) []f
 	return []found{f}
 }
 
-// probeCRI dials an endpoint and negotiates the version of CRI. The connection stays open
-// where the candidate is ready.
+// probeCRI dials an endpoint and negotiates the version of CRI. The connection of a
+// candidate that is ready stays open.
 func (o *Options) probeCRI(ctx context.Context, e Endpoint, image bool) found {
 	f := found{Candidate: Candidate{Endpoint: e.String(), Kind: KindCRI}}
 	conn, err := newConn(o, e)
@@ -127,8 +126,7 @@ func (o *Options) probeCRI(ctx context.Context, e Endpoint, image bool) found {
 }
 
 // negotiate asks for the version under both names of the service. An image service of its
-// own may not have that call: a question about an image that cannot exist shows then
-// which name it has.
+// own may not have that call: it is asked about an image that cannot exist.
 func (c *criConn) negotiate(ctx context.Context, image bool) (err error) {
 	for _, c.api = range []string{apiV1, apiV1alpha2} {
 		if c.version, err = c.runtime().Version(ctx, &runtimeapi.VersionRequest{}); status.Code(err) != codes.Unimplemented {
@@ -150,8 +148,7 @@ func (c *criConn) negotiate(ctx context.Context, image bool) (err error) {
 	return err
 }
 
-// explain returns the state of an endpoint whose version call failed. Where the dial failed
-// its error tells, else what the other end answered.
+// explain returns the state of an endpoint whose version call failed, by the error of the dial or by the answer.
 func (o *Options) explain(ctx context.Context, e Endpoint, err, dialErr error) (state, detail string) {
 	if dialErr != nil {
 		return dialState(e, dialErr)
@@ -176,10 +173,8 @@ func (o *Options) explain(ctx context.Context, e Endpoint, err, dialErr error) (
 	return StateHTTP, "it speaks HTTP"
 }
 
-// interrupted is why a candidate was given up.
 const interrupted = "interrupted"
 
-// dialState returns what the system's error says about an address.
 func dialState(e Endpoint, err error) (state, detail string) {
 	var dns *net.DNSError
 	var timeout net.Error
@@ -210,7 +205,7 @@ func dialState(e Endpoint, err error) (state, detail string) {
 }
 
 // isDockers reports whether a containerd that answers CRI is only there for Docker: Debian's
-// packages leave the plugin on, but it has no network and no pod. On an error it is usable.
+// packages leave the plugin on, but it has no network and no pod.
 func (c *criConn) isDockers(ctx context.Context) bool {
 	st, err := c.runtime().Status(ctx, &runtimeapi.StatusRequest{})
 	if err != nil {
@@ -225,11 +220,11 @@ func (c *criConn) isDockers(ctx context.Context) bool {
 	return err == nil && len(pods.GetItems()) == 0
 }
 
-// probeEngines probes the engines that a docker endpoint stands for, up to the first that is ready.
+// probeEngines probes the engines of a docker endpoint up to the first that is ready.
 func (o *Options) probeEngines(ctx context.Context, e Endpoint) []found {
-	engines := []Engine{{Host: cmp.Or(e.EngineHost(), "unix://"+dockerSocket)}}
+	engines := []Engine{{Host: cmp.Or(e.engineHost(), "unix://"+DockerSocket)}}
 	if o.Engines != nil {
-		engines = o.Engines(e.EngineHost())
+		engines = o.Engines(e.engineHost())
 	}
 	var list []found
 	for _, engine := range engines {
@@ -250,8 +245,8 @@ func (o *Options) probeEngines(ctx context.Context, e Endpoint) []found {
 	return list
 }
 
-// probeEngine asks an engine for its version. One that cannot be asked from here (ssh, TLS)
-// is believed to be there: the shim reports what is wrong with it.
+// probeEngine asks an engine for its version. An engine behind ssh or TLS counts as ready: the
+// shim reports its errors.
 func (o *Options) probeEngine(ctx context.Context, f *found) {
 	scheme, address, ok := strings.Cut(f.engine.Host, "://")
 	switch {
@@ -281,8 +276,7 @@ func (o *Options) probeEngine(ctx context.Context, f *found) {
 	}
 }
 
-// pong is the answer to a ping: of an engine its version and that of its API; of anything
-// else what it answered, where that is an error.
+// pong is the answer to a ping: an engine's version and API version, or the error of anything else.
 type pong struct{ version, api, failure string }
 
 func (p pong) isDocker() bool { return p.api != "" }

@@ -2,10 +2,9 @@ package client
 
 import "github.com/crishim/crishim/internal/lazyregexp"
 
-// PullFailure is what the text of a failed pull tells of the registry.
+// PullFailure is the registry's part in a failed pull.
 type PullFailure int
 
-// The answers of registries that say nothing of the image.
 const (
 	PullOther   PullFailure = iota
 	PullLimited             // 429: too much has been pulled
@@ -17,7 +16,7 @@ var (
 	troublePull = lazyregexp.New(`(?i)\bHTTP( status)?:? 5\d\d\b|\b(500 Internal Server Error|502 Bad Gateway|503 Service Unavailable|504 Gateway Time-?out)\b`)
 )
 
-// PullFailureOf finds the failure in an engine's or runtime's text, which has the registry's status in several ways.
+// PullFailureOf finds the registry's HTTP status in the text of an engine or runtime.
 func PullFailureOf(text string) PullFailure {
 	switch {
 	case limitedPull.MatchString(text):

@@ -9,12 +9,11 @@ import (
 
 // Selector is a parsed label selector. The empty one matches everything.
 //
-// Kubernetes' own parser is not used because it holds values to Kubernetes'
-// rules: labels on a node's containers contain slashes, spaces and equals
-// signs, and people must be able to select by them.
+// Kubernetes' own parser does not take slashes, spaces and equals signs in values,
+// which labels of containers have.
 type Selector []requirement
 
-// requirement is a label that must be there, with one of the values if there are any; or,
+// requirement is a label that must exist, with one of the values if there are any; or,
 // with not, the opposite.
 type requirement struct {
 	key    string
@@ -87,7 +86,7 @@ func splitSelector(s string) []string {
 }
 
 // setSyntax reports whether the text before a parenthesis is "k in" or "k
-// notin"; any other parenthesis belongs to a value.
+// notin". Any other parenthesis belongs to a value.
 func setSyntax(before string) bool {
 	f := strings.Fields(before)
 	return len(f) == 2 && (f[1] == "in" || f[1] == "notin")
@@ -131,7 +130,6 @@ func checkKey(key string) string {
 	return ""
 }
 
-// Matches reports whether labels meet every requirement.
 func (s Selector) Matches(labels map[string]string) bool {
 	for _, r := range s {
 		v, ok := labels[r.key]

@@ -11,7 +11,7 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// snapshot is what the runtime has at the moment of a question.
+// snapshot has the runtime's pods and containers at one moment.
 type snapshot struct {
 	now        time.Time
 	pods       []object
@@ -19,8 +19,7 @@ type snapshot struct {
 	sandboxes  map[string]*runtimeapi.PodSandbox
 }
 
-// object is one container or one sandbox, flattened for matching. Exactly
-// one of container and pod is set.
+// object is a container or a sandbox. Exactly one of container and pod is set.
 type object struct {
 	container *runtimeapi.Container
 	pod       *runtimeapi.PodSandbox
@@ -42,9 +41,8 @@ func (o object) names() []string {
 
 func (o object) path() string { return strings.TrimLeft(strings.Join(o.names(), "/"), "/") }
 
-// snapshotFor returns the snapshot that a container's reference is looked up in. For a full
-// id, as scripts give it, that one container is all of it, and the runtime is
-// asked once.
+// snapshotFor returns the snapshot for a container's reference. For a full
+// id, as scripts give it, it has that container only, by one call.
 func (c *Conn) snapshotFor(ctx context.Context, q Query) (*snapshot, error) {
 	if !IsFullID(q.Ref) || q.Namespace != "" || q.Container != "" {
 		return c.snapshot(ctx, true)
@@ -61,7 +59,6 @@ func (c *Conn) snapshotFor(ctx context.Context, q Query) (*snapshot, error) {
 	return s, nil
 }
 
-// snapshot lists all pods and, where they matter, all containers at the same time.
 func (c *Conn) snapshot(ctx context.Context, containers bool) (*snapshot, error) {
 	s := &snapshot{now: c.now()}
 	g, gctx := errgroup.WithContext(ctx)
@@ -123,7 +120,6 @@ func (s *snapshot) setContainers(list []*runtimeapi.Container) {
 
 func shortState(s, prefix string) string { return strings.ToLower(strings.TrimPrefix(s, prefix)) }
 
-// within returns the part of a snapshot that a query is about.
 func (s *snapshot) within(q Query) *snapshot {
 	if q.Namespace == "" && q.Container == "" {
 		return s
@@ -135,7 +131,6 @@ func (s *snapshot) within(q Query) *snapshot {
 	return &narrow
 }
 
-// filter returns the objects that match.
 func filter(in []object, match matcher) []object {
 	var out []object
 	for _, o := range in {

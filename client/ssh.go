@@ -19,26 +19,17 @@ import (
 )
 
 const (
-	// remoteTimeout is how long connecting to another machine may take: ssh may have to
-	// ask for a password, an API server to wait for a kubelet.
-	remoteTimeout = 30 * time.Second
-	// stderrWait is how long an error message of ssh may take to arrive after the
-	// connection that it is about was closed.
-	stderrWait = 2 * time.Second
-	// stderrLeft is how long what ssh has started may keep its stderr open after it has ended.
-	stderrLeft = 500 * time.Millisecond
-	// sshProbeTimeout is how long the known sockets of another machine may take, once ssh has logged in.
-	sshProbeTimeout = 5 * time.Second
-	// dockerSocket is where the engine of another machine is, if there is one.
-	dockerSocket = "/var/run/docker.sock"
+	remoteTimeout   = 30 * time.Second       // ssh may ask for a password, an API server wait for a kubelet
+	stderrWait      = 2 * time.Second        // for ssh's error message after a connection was closed
+	stderrLeft      = 500 * time.Millisecond // for programs that ssh has started and that keep its stderr open
+	sshProbeTimeout = 5 * time.Second        // of the known sockets, once ssh has logged in
 )
 
-// tunnelDirs hold the control socket of ssh, which it makes under another name
-// first, and the sockets that it forwards.
+// tunnelDirs hold the control socket of ssh, which it creates under another name,
+// and the sockets that it forwards.
 var tunnelDirs = rundir.Kind{Name: "ssh", Entries: regexp.MustCompile(`c(\.[0-9A-Za-z]{16})?|s[0-9]*|f[0-9]+`)}
 
-// sshTunnel is an ssh process that forwards sockets of another machine, and the
-// addresses of its streaming server, over one connection.
+// sshTunnel is an ssh process that forwards sockets and addresses of another machine over one connection.
 type sshTunnel struct {
 	destination string      // ssh://user@host:port
 	dir         *rundir.Dir // holds the sockets; private to the user
@@ -50,8 +41,7 @@ type sshTunnel struct {
 	forwarded map[string]string // sockets here, by address there
 }
 
-// probeSSH probes a socket on another machine, through a tunnel that stays open with the
-// connection.
+// probeSSH probes a socket on another machine through a tunnel, which the connection closes.
 func (o *Options) probeSSH(ctx context.Context, e Endpoint, image bool) found {
 	t, err := openTunnel(ctx, o, e, e.Path)
 	if err != nil {
@@ -81,9 +71,8 @@ func (o *Options) probeSSH(ctx context.Context, e Endpoint, image bool) found {
 	return f
 }
 
-// probeHost finds the runtime of another machine as it is found on this one: all known sockets, and that
-// of a Docker engine, are asked at the same time over one ssh connection. An engine is reached as
-// docker+ssh:// then, so that the embedded shim knows that it is not here.
+// probeHost discovers the runtime of another machine over one ssh connection. An engine is reached as
+// docker+ssh:// then, so that the embedded shim knows that it is remote.
 func (o *Options) probeHost(ctx context.Context, e Endpoint) found {
 	failed := found{Candidate: Candidate{Endpoint: e.String(), Kind: KindCRI, State: StateFailed}}
 	known := o.knownSockets()
@@ -91,7 +80,7 @@ func (o *Options) probeHost(ctx context.Context, e Endpoint) found {
 	for _, k := range known {
 		remote = append(remote, k.Path)
 	}
-	t, err := openTunnel(ctx, o, e, append(remote, dockerSocket)...)
+	t, err := openTunnel(ctx, o, e, append(remote, DockerSocket)...)
 	if err != nil {
 		failed.Detail = strings.TrimPrefix(err.Error(), "ssh: ")
 		return failed
@@ -125,7 +114,6 @@ func (o *Options) probeHost(ctx context.Context, e Endpoint) found {
 	return failed
 }
 
-// openTunnel starts ssh and waits until it forwards the sockets.
 func openTunnel(ctx context.Context, o *Options, e Endpoint, remote ...string) (*sshTunnel, error) {
 	program, err := exec.LookPath("ssh")
 	if err != nil {
@@ -153,8 +141,7 @@ func openTunnel(ctx context.Context, o *Options, e Endpoint, remote ...string) (
 	}
 	t.cmd = exec.Command(program, append(args, t.destination)...)
 	t.cmd.Stderr = t.stderr
-	// It must not outlive this process, however that ends.
-	// A group of its own ends with it what it has started, but cannot ask at the terminal.
+	// ssh must not outlive this process. In a group of its own it ends with its children, but cannot ask at the terminal.
 	t.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: o.Batch}
 	t.cmd.WaitDelay = stderrLeft
 	if err := t.cmd.Start(); err != nil {
@@ -207,7 +194,7 @@ func (t *sshTunnel) close() error {
 	return t.dir.Remove()
 }
 
-// signal sends a signal to ssh, or to its group; it may have ended already.
+// signal sends a signal to ssh or its group.
 func (t *sshTunnel) signal(s syscall.Signal) {
 	if !t.cmd.SysProcAttr.Setpgid {
 		_ = t.cmd.Process.Signal(s)
@@ -220,7 +207,7 @@ func (t *sshTunnel) signal(s syscall.Signal) {
 	}
 }
 
-// stderrTail keeps the end of what a program writes.
+// stderrTail keeps the end of a program's output.
 type stderrTail struct {
 	written chan struct{} // closed by the first write
 
@@ -246,7 +233,6 @@ func (w *stderrTail) lastLine() string {
 	return clean(strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:]))
 }
 
-// dial connects to an address of the other machine.
 func (t *sshTunnel) dial(ctx context.Context, _, remote string) (net.Conn, error) {
 	socket, err := t.forward(ctx, remote)
 	if err != nil {

@@ -18,7 +18,6 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 )
 
-// cluster asks the API server about nodes and pods.
 type cluster struct {
 	api       typedcorev1.CoreV1Interface
 	config    *rest.Config
@@ -39,7 +38,7 @@ func requestError(err error, verb, resource string) error {
 	return fmt.Errorf("%s %s: %w", verb, resource, err)
 }
 
-// nodes returns the names of the nodes that have these labels, and of all where there are none.
+// nodes returns the names of the nodes that match a label selector.
 func (c *cluster) nodes(ctx context.Context, selector string) ([]string, error) {
 	list, err := c.api.Nodes().List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
@@ -64,7 +63,7 @@ func (c *cluster) node(ctx context.Context, name string) (*corev1.Node, error) {
 			if best := suggest.Closest(name, names); best != "" {
 				return nil, cli.WithHint(unknown, "did you mean %s?", best)
 			}
-			return nil, cli.WithHint(unknown, "nodes are %s", strings.Join(names[:min(len(names), maxNamed)], ", "))
+			return nil, cli.WithHint(unknown, "nodes are %s", strings.Join(names[:min(len(names), 5)], ", "))
 		}
 		return nil, unknown
 	}
@@ -77,10 +76,7 @@ func (c *cluster) node(ctx context.Context, name string) (*corev1.Node, error) {
 	return node, gone(node)
 }
 
-// maxNamed is how many nodes a hint lists.
-const maxNamed = 5
-
-// gone returns an error where the kubelet of a node is not there, so that it starts no pods. A node that is only not
+// gone returns an error where the kubelet of a node does not report. A node that is only not
 // ready, as without a pod network, still runs pods in the network of the host.
 func gone(node *corev1.Node) error {
 	for _, c := range node.Status.Conditions {

@@ -1,10 +1,8 @@
 // Package kubectl is the plugin kubectl-crishim: it makes the nodes of a cluster endpoints of crishim. Main reads the flags;
-// commands reads the command line behind them and runs it in this process, as for any other endpoint. In between, on each
-// node, is a pod (pods.go, manifest.go), and in it, by exec, a relay to the runtime's socket (relay.go). Only verbs that need
+// commands reads the command line behind them and runs it in this process, as for any other endpoint. A pod on each node
+// (pods.go, manifest.go) has a relay to the runtime's socket, started by exec (relay.go). Only verbs that need
 // the node's files run there as a whole. A pod is made for one command line and removed after it, unless a DaemonSet of
-// crishim stands there or --keep is given.
-//
-// It brings nothing to the cluster that stays: no controller, no custom resource, no webhook.
+// crishim has one there or --keep is given. Nothing else is created in the cluster.
 package kubectl
 
 import (
@@ -81,7 +79,7 @@ func (o *options) flags() *pflag.FlagSet {
 	return flags
 }
 
-// Main runs one command line, without the program's name, and returns the status to exit with.
+// Main runs one command line, without the program's name, and returns the exit status.
 func Main(ctx context.Context, args []string, env *cli.Env) int {
 	o := &options{}
 	flags := o.flags()
@@ -166,7 +164,6 @@ func (o *options) read(flags *pflag.FlagSet, args []string) (line []string, err 
 	return line, err
 }
 
-// plugin is the way to the nodes.
 type plugin struct {
 	*options
 	env     *cli.Env
@@ -178,7 +175,7 @@ type plugin struct {
 	opened map[string][]*opened
 }
 
-// opened is a pod in which something may run, by its node.
+// opened is a pod in which command lines run.
 type opened struct {
 	pod     *corev1.Pod
 	line    cli.NodeLine
@@ -207,7 +204,7 @@ func (p *plugin) connect() error {
 	return nil
 }
 
-// nodes returns the nodes that the flags name, and lists the pods of crishim that there are.
+// nodes returns the nodes that the flags name, and lists the existing pods of crishim.
 func (p *plugin) nodes(ctx context.Context) (names []string, err error) {
 	if p.names != nil {
 		return p.names, nil
@@ -235,7 +232,6 @@ func (p *plugin) nodes(ctx context.Context) (names []string, err error) {
 	return names, nil
 }
 
-// openPods lists the pods of crishim that there are.
 func (p *plugin) openPods(ctx context.Context) (err error) {
 	p.pods, err = newPods(ctx, p.cluster, p.options, func(what error) {
 		fmt.Fprintf(p.env.Err, "crishim: warning: %s\n", cli.Sentence(p.env, what))
@@ -267,7 +263,7 @@ func (p *plugin) on(ctx context.Context, node string, line cli.NodeLine) (*opene
 	return o, nil
 }
 
-// open makes the way to a node's runtime, and a first connection, so that what is wrong is said as it is.
+// open returns a function that dials a node's runtime. It makes the first connection, so that its error is reported as it is.
 func (p *plugin) open(ctx context.Context, node string, line cli.NodeLine) (func(context.Context, string, string) (net.Conn, error), error) {
 	o, err := p.on(ctx, node, line)
 	if err != nil {
@@ -294,7 +290,6 @@ func (p *plugin) open(ctx context.Context, node string, line cli.NodeLine) (func
 	}, nil
 }
 
-// close ends what was opened on a node.
 func (p *plugin) close(node string) {
 	p.mu.Lock()
 	all := p.opened[node]
@@ -308,7 +303,7 @@ func (p *plugin) close(node string) {
 	}
 }
 
-// there runs a command line on a node, with standard streams. The end of its standard input interrupts it.
+// there runs a command line on a node with standard streams. The end of standard input interrupts it.
 func (p *plugin) there(ctx context.Context, env *cli.Env, node string, line cli.NodeLine) error {
 	o, err := p.on(ctx, node, line)
 	if err != nil {
@@ -341,7 +336,6 @@ func (p *plugin) there(ctx context.Context, env *cli.Env, node string, line cli.
 	return nil
 }
 
-// end removes what is left.
 func (p *plugin) end() {
 	p.mu.Lock()
 	nodes := slices.Collect(maps.Keys(p.opened))

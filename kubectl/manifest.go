@@ -16,11 +16,10 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// defaultImage returns the name of the image of a version.
 func defaultImage(version string) string { return "ghcr.io/crishim/crishim:" + version }
 
-// The lifetime of a pod that is not removed: the deadline of the command line and some more, or, without a deadline, a
-// working day.
+// The lifetime of a pod that is not removed: the deadline of the command line and spareTime, or without a deadline
+// longestLife.
 const (
 	spareTime   = 2 * time.Minute
 	longestLife = 12 * time.Hour
@@ -35,8 +34,7 @@ const (
 	annotationVerb    = "io.crishim.command" // the verb, for people who look at the pod
 )
 
-// volumeRuntime has the socket of the node's runtime.
-const volumeRuntime = "runtime"
+const volumeRuntime = "runtime" // has the socket of the node's runtime
 
 // podFor returns a pod for one command line on a node. It has the host's network, because the streaming server listens on
 // loopback there, and the host's processes, because verbs show their pids. It is not privileged, but has the socket of the
@@ -105,14 +103,11 @@ func podFor(node *corev1.Node, line cli.NodeLine, image string, keep bool) *core
 
 // endpointAt returns the endpoint of a socket that socketOf has chosen.
 func endpointAt(socket string) string {
-	if socket == dockerSocket {
+	if socket == client.DockerSocket {
 		return "docker://" + socket
 	}
 	return "unix://" + socket
 }
-
-// dockerSocket is the engine's, on nodes whose kubelet has the dockershim built in.
-const dockerSocket = "/run/docker.sock"
 
 func addVolume(pod *corev1.Pod, name, path string, mount corev1.VolumeMount, source corev1.VolumeSource) {
 	mount.Name, mount.MountPath = name, path
@@ -139,19 +134,19 @@ func socketOf(node *corev1.Node, named string) string {
 	_, distribution, _ := strings.Cut(info.KubeletVersion, "+")
 	switch kubelet, err := version.ParseGeneric(info.KubeletVersion); {
 	case strings.HasPrefix(distribution, "k3s"), strings.HasPrefix(distribution, "rke2"):
-		return "/run/k3s/containerd/containerd.sock"
+		return client.KnownSocket("k3s or rke2")
 	case strings.HasPrefix(distribution, "k0s"):
-		return "/run/k0s/containerd.sock"
+		return client.KnownSocket("k0s")
 	case node.Labels["microk8s.io/cluster"] == "true":
-		return "/var/snap/microk8s/common/run/containerd.sock"
+		return client.KnownSocket("microk8s")
 	case runtime == "cri-o":
-		return "/run/crio/crio.sock"
+		return client.KnownSocket("CRI-O")
 	case runtime == "docker" && err == nil && kubelet.LessThan(version.MajorMinor(1, 24)):
-		return dockerSocket
+		return client.DockerSocket // of a kubelet with the dockershim
 	case runtime == "docker":
-		return "/run/cri-dockerd.sock"
+		return client.KnownSocket("cri-dockerd")
 	}
-	return "/run/containerd/containerd.sock"
+	return client.KnownSocket("containerd")
 }
 
 // pendingReason returns why a pod does not run, from its events, conditions and containers.

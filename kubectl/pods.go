@@ -34,7 +34,7 @@ const (
 	endTimeout   = 10 * time.Second
 )
 
-// pods are those that command lines run in, all in one namespace.
+// pods are the pods that command lines run in, all in one namespace.
 type pods struct {
 	cluster   *cluster
 	options   *options
@@ -58,7 +58,7 @@ type pods struct {
 	changed chan struct{} // closed with the next change of seen or failure
 }
 
-// newPods lists the pods of crishim, and starts to remove those that were left behind.
+// newPods lists the pods of crishim, and starts to remove leftovers.
 func newPods(ctx context.Context, c *cluster, o *options, warn func(error)) (*pods, error) {
 	p := &pods{
 		cluster: c, options: o, standing: map[string]*corev1.Pod{}, kept: map[string][]*corev1.Pod{}, made: map[string]types.UID{},
@@ -85,7 +85,7 @@ func newPods(ctx context.Context, c *cluster, o *options, warn func(error)) (*po
 	return p, nil
 }
 
-// classify notes a pod that command lines can run in, and removes one that was left behind.
+// classify notes a pod that command lines can run in, and removes a leftover.
 func (p *pods) classify(pod *corev1.Pod) {
 	node, ours, kept := pod.Spec.NodeName, pod.Labels[labelOwner] == p.owner, pod.Labels[labelKept] != ""
 	switch {
@@ -103,7 +103,6 @@ func (p *pods) classify(pod *corev1.Pod) {
 	}
 }
 
-// selector takes all pods of crishim.
 const selector = kube.LabelApp + "=" + kube.LabelAppValue
 
 func isRunning(pod *corev1.Pod) bool {
@@ -112,7 +111,7 @@ func isRunning(pod *corev1.Pod) bool {
 	})
 }
 
-// hasExpired reports whether a pod of any user has ended and had its time: no command waits for it any more.
+// hasExpired reports whether a pod of any user has ended after its deadline: no command waits for it.
 func hasExpired(pod *corev1.Pod) bool {
 	life := pod.Spec.ActiveDeadlineSeconds
 	return over(pod) != "" && life != nil && time.Since(pod.CreationTimestamp.Time) > time.Duration(*life)*time.Second
@@ -183,7 +182,6 @@ func (p *pods) on(ctx context.Context, node string, line cli.NodeLine) (*corev1.
 	return running, release, nil
 }
 
-// releaser returns the function to call when a command line in the pod has ended.
 func (p *pods) releaser(pod *corev1.Pod) func() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,7 +200,7 @@ func podName(node string) string {
 	return prefix + short + "-" + rand.String(unique)
 }
 
-// create creates the pod. It does not end with ctx: whether an interrupted request has created it would not be known.
+// create does not end with ctx: an interrupted request may have created the pod.
 func (p *pods) create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -255,7 +253,7 @@ func (p *pods) start(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) 
 	}
 }
 
-// events returns the events of the pod, none where they may not be read.
+// events returns the events of the pod, none without the right to read them.
 func (p *pods) events(ctx context.Context, pod *corev1.Pod) []corev1.Event {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -267,7 +265,7 @@ func (p *pods) events(ctx context.Context, pod *corev1.Pod) []corev1.Event {
 	return list.Items
 }
 
-// watch keeps the state of the pods up to date. One watch serves all of them.
+// watch keeps the state of all pods up to date.
 func (p *pods) watch(ctx context.Context) {
 	note := func(do func()) {
 		p.mu.Lock()
@@ -310,7 +308,6 @@ func (p *pods) look(name string) (*corev1.Pod, <-chan struct{}, error) {
 	return p.seen[name], p.changed, p.failure
 }
 
-// remove removes a pod in the background.
 func (p *pods) remove(name string, uid types.UID) {
 	p.mu.Lock()
 	delete(p.made, name)
@@ -322,7 +319,6 @@ func (p *pods) remove(name string, uid types.UID) {
 	})
 }
 
-// delete deletes a pod. That it is gone already is no error.
 func (p *pods) delete(name string, uid types.UID) error {
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
@@ -337,7 +333,7 @@ func (p *pods) delete(name string, uid types.UID) error {
 	return err
 }
 
-// end removes all that is still there, and waits until it is done.
+// end removes the remaining pods and waits for all removals.
 func (p *pods) end() {
 	p.mu.Lock()
 	left := p.made

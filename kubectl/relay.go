@@ -29,7 +29,7 @@ const (
 	leaveTimeout = 2 * time.Second  // how long a process may take to end after its standard input has
 )
 
-// relayConn is a connection to a socket on a node: the standard streams of an exec.
+// relayConn is a connection to a socket on a node by the standard streams of an exec.
 type relayConn struct {
 	net.Conn                         // our end of a pipe
 	cut      context.CancelCauseFunc // the exec
@@ -104,7 +104,6 @@ func (r *relayConn) Close() error {
 	return r.Conn.Close()
 }
 
-// firstLine keeps the first line that is written.
 type firstLine struct{ line strings.Builder }
 
 func (f *firstLine) Write(p []byte) (int, error) {
@@ -112,7 +111,7 @@ func (f *firstLine) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// text returns it as data of the node, without the name that crishim begins its errors with.
+// text returns the line as data of the node, without the name before crishim's errors.
 func (f *firstLine) text() string {
 	line, _, _ := strings.Cut(f.line.String(), "\n")
 	return output.Sanitize(strings.TrimPrefix(line, "crishim: "))
@@ -160,7 +159,7 @@ func (p *pods) exec(ctx context.Context, pod *corev1.Pod, line cli.NodeLine, arg
 	return 0, p.lostError(ctx, pod, err, refusal)
 }
 
-// executor runs crishim over a WebSocket, and over SPDY where the server, or a proxy, has none.
+// executor uses a WebSocket, and SPDY where the server or a proxy does not support WebSockets.
 func (p *pods) executor(pod *corev1.Pod, args []string, refusal *error) (remotecommand.Executor, error) {
 	url := p.cluster.api.RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").VersionedParams(&corev1.PodExecOptions{
 		Container: kube.ClusterContainer, Command: append([]string{kube.ClusterProgram}, args...), Stdin: true, Stdout: true, Stderr: true,
@@ -225,8 +224,8 @@ func (p *pods) watchPod(ctx context.Context, pod *corev1.Pod, long bool, giveUp 
 	}
 }
 
-// lostError explains why an exec broke off by the state of the pod and its node. err may be nil, and is returned
-// where nothing is wrong with these; refusal is why there is no WebSocket.
+// lostError explains by the state of the pod and its node why an exec broke off. err may be nil, and is returned
+// where both are well; refusal is why there is no WebSocket.
 func (p *pods) lostError(ctx context.Context, pod *corev1.Pod, err, refusal error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 	defer cancel()

@@ -16,10 +16,8 @@ import (
 // shortLength is how much of an id crictl's tables show.
 const shortLength = 13
 
-// unknownCell stands for what is not known.
 const unknownCell = "-"
 
-// shortID cuts an id, of an image or anything else, for a table.
 func shortID(id string, o Options) string {
 	if o.NoTrunc {
 		return id
@@ -28,8 +26,7 @@ func shortID(id string, o Options) string {
 	return id[:min(len(id), shortLength)]
 }
 
-// age returns how long before now nanos (since 1970) was: on a terminal as kubectl shows it, 4m or 2d3h,
-// else as docker and crictl do.
+// age returns how long ago a time was: on a terminal as kubectl shows it, 4m or 2d3h, else as docker and crictl do.
 func age(nanos int64, o Options) string {
 	if nanos <= 0 {
 		return unknownCell
@@ -49,10 +46,10 @@ func ago(nanos int64, o Options) string {
 	return duration.HumanDuration(max(o.Now.Sub(time.Unix(0, nanos)), 0)) + " ago"
 }
 
-// size shows bytes in decimal units, as crictl does.
+// size returns bytes in decimal units, as crictl does.
 func size(bytes uint64) string { return units.HumanSizeWithPrecision(float64(bytes), 3) }
 
-// orUnknown is what crictl shows where a label is missing.
+// orUnknown returns what crictl shows for a missing label.
 func orUnknown(s string) string { return cmp.Or(s, "unknown") }
 
 // enumWord turns CONTAINER_RUNNING or SANDBOX_NOTREADY into Running, NotReady.
@@ -72,8 +69,8 @@ func enumWord(s string) string {
 const maxCell = 4096
 
 // Sanitize makes text that a container controls safe for a terminal: control
-// characters, escape codes, bidirectional marks and broken UTF-8 are shown as
-// escapes, and what is longer than 4096 bytes is cut.
+// characters, bidirectional marks and broken UTF-8 become escapes, and text is cut
+// after 4096 bytes.
 func Sanitize(s string) string {
 	ellipsis := ""
 	if len(s) > maxCell {
@@ -88,7 +85,7 @@ func Sanitize(s string) string {
 	return escape(s, "") + ellipsis
 }
 
-// SanitizeText is Sanitize for lines of text: line ends and tabs stay, and nothing is cut.
+// SanitizeText is Sanitize for lines of text: it keeps line ends and tabs, and cuts nothing.
 func SanitizeText(s string) string {
 	if clean(s) {
 		return s
@@ -116,7 +113,7 @@ func escape(s, but string) string {
 	return b.String()
 }
 
-// clean reports whether nothing in s needs an escape; the common case.
+// clean reports whether nothing in s needs an escape.
 func clean(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return r < ' ' || r == utf8.RuneError || harmful(r) }) < 0
 }
@@ -127,7 +124,7 @@ func harmful(r rune) bool {
 	return r >= 0x7f && (unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co) || r == '\u2028' || r == '\u2029')
 }
 
-// Look is what the tables say of a container or a pod, for views that are no table.
+// Look is a row of the tables of containers and pods, for views that are no table.
 type Look struct {
 	Namespace, Pod, Name string // Name is the container's, "" for a pod
 	State                string
@@ -137,7 +134,6 @@ type Look struct {
 	Age, Image           string
 }
 
-// ContainerLook returns the look of a container.
 func ContainerLook(c *runtimeapi.Container, o Options) Look {
 	return Look{
 		Namespace: Sanitize(podNamespaceOf(c, o)), Pod: Sanitize(podNameOf(c, o)), Name: Sanitize(orUnknown(containerName(c))),
@@ -146,7 +142,6 @@ func ContainerLook(c *runtimeapi.Container, o Options) Look {
 	}
 }
 
-// PodLook returns the look of a pod.
 func PodLook(p *runtimeapi.PodSandbox, o Options) Look {
 	r := resultOf(p, o)
 	return Look{
@@ -155,6 +150,3 @@ func PodLook(p *runtimeapi.PodSandbox, o Options) Look {
 		Created: p.GetCreatedAt(), Age: age(p.GetCreatedAt(), o),
 	}
 }
-
-// Bytes shows a number of bytes, as the tables do.
-func Bytes(n int64) string { return bytesCell(n) }

@@ -14,32 +14,26 @@ type column[T any] struct {
 	wide  bool   // shown with -o wide (or by name) only
 	named bool   // shown by name only
 	value func(row T, o Options) string
-	// number is what the text stands for, which rows are sorted by; nil: by the text.
+	// number is what rows are sorted by; nil: the text.
 	number func(row T) int64
-	// shrink marks a column that gives way when the terminal is narrow, down to least cells.
+	// shrink marks a column that is cut when the terminal is narrow, down to least cells.
 	shrink bool
-	least  int // 0: minShrunk; never less than its header
-	// start marks a column that is cut at its beginning: an image's tag is at its end.
-	start bool
-	// spare marks a column that is left out where the terminal is narrower still,
-	// the one with the lowest number first, of equals the last; 0 never is. --columns and
-	// -o wide show it in any case.
+	least  int  // 0: minShrunk; never less than its header
+	start  bool // it is cut at its beginning: an image's tag is at its end
+	// spare marks a column that is dropped when the terminal is narrower still, the lowest
+	// number first, of equals the last; 0 never is. --columns and -o wide show it in any case.
 	spare int
-	// width is the least, of columns that are written before all of their cells are known.
-	width int
-	// prose marks sentences, which are no use when they are cut: where a line is too
-	// long for the terminal they go on lines of their own.
+	width int // the least, of columns that are written before all of their cells are known
+	// prose marks sentences. They are not cut, but go on lines of their own.
 	prose bool
-	// tone is the colour of a row's cell; nil: none.
-	tone func(row T, o Options) tone
+	tone  func(row T, o Options) tone // the colour of a row's cell; nil: none
 }
 
-// by is the number that rows are sorted by.
 func by[T any, N int64 | uint64 | uint32](number func(T) N) func(T) int64 {
 	return func(row T) int64 { return int64(number(row)) }
 }
 
-// sortKey returns what a row is sorted by, for compareText.
+// sortKey returns the text that compareText sorts a row by.
 func (c column[T]) sortKey(row T, o Options) string {
 	if c.number == nil {
 		return c.value(row, o)
@@ -63,7 +57,7 @@ func key(name string) string {
 // Columns are the names that --columns and --sort take for a view.
 type Columns []string
 
-// The columns of each view.
+// Columns of the views.
 var (
 	ContainerColumns = keys(containerColumns)
 	PodColumns       = keys(podColumns)
@@ -98,7 +92,6 @@ func (c Columns) Check(o Options) error {
 	return nil
 }
 
-// index is where the column is that name means.
 func (c Columns) index(name string) (int, error) {
 	i := slices.Index(c, key(strings.TrimSpace(name)))
 	if i < 0 {
@@ -109,7 +102,6 @@ func (c Columns) index(name string) (int, error) {
 
 func (c Columns) String() string { return strings.Join(c, ", ") }
 
-// choose returns the columns to show.
 func choose[T any](columns []column[T], o Options) ([]column[T], error) {
 	var chosen []column[T]
 	if len(o.Columns) == 0 {
@@ -130,7 +122,7 @@ func choose[T any](columns []column[T], o Options) ([]column[T], error) {
 	return chosen, nil
 }
 
-// sortColumn is the column that o.Sort names.
+// sortColumn returns the column that o.Sort names.
 func sortColumn(o Options) (name string, down bool) {
 	name, down = strings.CutPrefix(o.Sort, "-")
 	return key(strings.TrimSpace(name)), down
@@ -149,7 +141,6 @@ func order[T any](rows []T, columns []column[T], o Options) ([]T, error) {
 	return sortedBy(rows, func(r T) string { return columns[i].sortKey(r, o) }, inOrder(down)), nil
 }
 
-// sortedBy sorts rows by a text of each.
 func sortedBy[T any](rows []T, text func(T) string, compare func(a, b string) int) []T {
 	type keyed struct {
 		row  T
@@ -160,7 +151,6 @@ func sortedBy[T any](rows []T, text func(T) string, compare func(a, b string) in
 	return each(sorted, func(k keyed) T { return k.row })
 }
 
-// inOrder returns compareText, or its reverse.
 func inOrder(down bool) func(a, b string) int {
 	if down {
 		return func(a, b string) int { return compareText(b, a) }

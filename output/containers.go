@@ -22,7 +22,6 @@ type (
 	pod       = *runtimeapi.PodSandbox
 )
 
-// made is what has a time of creation.
 type made interface {
 	GetCreatedAt() int64
 	GetId() string
@@ -69,7 +68,7 @@ var containerColumns = []column[container]{
 	})},
 }
 
-// crictlColumns are the columns of a list as crictl has it, and what -o wide adds.
+// crictlColumns are crictl's columns of a list, and those that -o wide adds.
 type crictlColumns struct{ plain, wide []string }
 
 var crictlContainerColumns = crictlColumns{
@@ -77,7 +76,7 @@ var crictlContainerColumns = crictlColumns{
 	wide:  []string{"IMAGE ID", "IMAGE REF"},
 }
 
-// asCrictl returns the columns with those shown that crictl has, if its looks are asked for.
+// asCrictl returns the columns that crictl shows, with Options.Crictl.
 func asCrictl[T any](columns []column[T], as crictlColumns, o Options) []column[T] {
 	if !o.Crictl {
 		return columns
@@ -98,7 +97,6 @@ type Needs struct {
 	Sandboxes bool // the sandboxes' status, with these details
 }
 
-// ContainerNeeds returns what a table of containers needs.
 func ContainerNeeds(o Options) (n Needs) {
 	shown, err := choose(asCrictl(containerColumns, crictlContainerColumns, o), o)
 	if err != nil || o.Quiet || o.Format.ForMachines() {
@@ -154,10 +152,9 @@ func containerState(c container, o Options) string {
 	return word
 }
 
-// waitsUntil stands between why a container does not run and when the next try is.
 const waitsUntil = ", next in "
 
-// waiting is a state, with the time of the next start where that is known.
+// waiting returns a state with the time of the next start where that is known.
 func waiting(word string, next time.Time, o Options) string {
 	if next.IsZero() {
 		return word
@@ -192,8 +189,7 @@ func containerTone(c container, o Options) tone {
 	return faint
 }
 
-// restarts returns how often a container was restarted: a kubelet counts it, and calls the
-// attempts of a container by that number.
+// restarts returns how often a container was restarted: the kubelet's count, which is also the attempt's number.
 func restarts(c container) uint32 {
 	if n, err := strconv.ParseUint(c.GetAnnotations()[kube.AnnotationRestartCount], 10, 32); err == nil {
 		return uint32(n)
@@ -201,7 +197,7 @@ func restarts(c container) uint32 {
 	return containerAttempt(c)
 }
 
-// ofStatus returns a cell that the status fills, of a container that has ended only if dead.
+// ofStatus returns a cell with a text of the status. With dead it is unknown unless the container has ended.
 func ofStatus(dead bool, text func(*runtimeapi.ContainerStatus, Options) string) func(container, Options) string {
 	return func(c container, o Options) string {
 		s := o.Statuses[c.GetId()].GetStatus()
@@ -212,7 +208,7 @@ func ofStatus(dead bool, text func(*runtimeapi.ContainerStatus, Options) string)
 	}
 }
 
-// mountText is SOURCE:TARGET[:ro] of a mount.
+// mountText returns SOURCE:TARGET[:ro] of a mount.
 func mountText(m *runtimeapi.Mount) string {
 	text := cmp.Or(m.GetHostPath(), m.GetImage().GetImage()) + ":" + m.GetContainerPath()
 	if m.GetReadonly() {
@@ -362,7 +358,7 @@ func NeedsPods(containers []container, o Options) bool {
 	})
 }
 
-// Containers writes a list of containers, the newest first.
+// Containers writes a list of containers, newest first.
 func Containers(w io.Writer, r *runtimeapi.ListContainersResponse, o Options) error {
 	rows := newestFirst(r.GetContainers())
 	return render(w, view{
@@ -375,8 +371,7 @@ func Containers(w io.Writer, r *runtimeapi.ListContainersResponse, o Options) er
 	}, o)
 }
 
-// containerReference returns what a command line may name the container by:
-// namespace/pod/container, or its id where these are not known.
+// containerReference returns namespace/pod/container, or the id where these are not known.
 func containerReference(c container, o Options) string {
 	namespace, pod, name := podNamespaceOf(c, o), podNameOf(c, o), containerName(c)
 	if namespace == "" || pod == "" || name == "" {

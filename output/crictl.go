@@ -22,7 +22,7 @@ import (
 // with -o table of what is one object. Options.Crictl asks for these texts; what follows writes them to
 // the letter, because scripts cut values out of them.
 
-// crictlTable writes a table as crictl does: its cells are 20 wide or more, on any terminal.
+// crictlTable writes a table as crictl does: cells are at least 20 wide on any terminal.
 func crictlTable(w io.Writer, cells [][]string) error {
 	t := tabwriter.NewWriter(w, 20, 1, gap, ' ', 0)
 	for _, line := range cells {
@@ -33,7 +33,6 @@ func crictlTable(w io.Writer, cells [][]string) error {
 	return t.Flush()
 }
 
-// longText is the text of one object.
 type longText struct{ bytes.Buffer }
 
 // line writes a value, "" where there is none.
@@ -43,7 +42,6 @@ func (t *longText) line(name, value string) {
 	}
 }
 
-// pairs writes labels or annotations.
 func (t *longText) pairs(name string, pairs map[string]string) {
 	if len(pairs) == 0 {
 		return
@@ -79,7 +77,6 @@ func crictlAge(nanos int64, o Options) string {
 // crictlTime returns a time as Go prints it.
 func crictlTime(nanos int64, o Options) string { return time.Unix(0, nanos).In(o.location()).String() }
 
-// writeLong writes the text of each row; separator is what ends it.
 func writeLong[T any](w io.Writer, rows []T, separator string, text func(*longText, T)) error {
 	var all bytes.Buffer
 	for _, row := range rows {
@@ -92,11 +89,8 @@ func writeLong[T any](w io.Writer, rows []T, separator string, text func(*longTe
 	return err
 }
 
-// blankLine ends each object of a list.
-const blankLine = "\n"
-
 func longContainers(w io.Writer, rows []container, o Options) error {
-	return writeLong(w, rows, blankLine, func(t *longText, c container) {
+	return writeLong(w, rows, "\n", func(t *longText, c container) {
 		t.line("ID", c.GetId())
 		t.line("PodID", c.GetPodSandboxId())
 		t.line("Namespace", orUnknown(c.GetLabels()[kube.LabelPodNamespace]))
@@ -111,7 +105,7 @@ func longContainers(w io.Writer, rows []container, o Options) error {
 }
 
 func longPods(w io.Writer, rows []pod, o Options) error {
-	return writeLong(w, rows, blankLine, func(t *longText, p pod) {
+	return writeLong(w, rows, "\n", func(t *longText, p pod) {
 		t.line("ID", p.GetId())
 		t.line("Name", p.GetMetadata().GetName())
 		t.line("UID", p.GetMetadata().GetUid())
@@ -125,7 +119,7 @@ func longPods(w io.Writer, rows []pod, o Options) error {
 }
 
 func longImages(w io.Writer, rows []*runtimeapi.Image) error {
-	return writeLong(w, rows, blankLine, func(t *longText, i *runtimeapi.Image) {
+	return writeLong(w, rows, "\n", func(t *longText, i *runtimeapi.Image) {
 		t.line("ID", i.GetId())
 		for _, tag := range i.GetRepoTags() {
 			t.line("RepoTags", tag)

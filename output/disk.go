@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Bounds of a DiskSize that is not exact.
+// Bounds of a DiskSize.
 const (
 	AtMost  = "at most"
 	AtLeast = "at least"
@@ -27,7 +27,6 @@ func (s DiskSize) String() string {
 	return s.Bound + " " + size(s.Bytes)
 }
 
-// Plus returns the sum of two sizes, either of which may not be exact.
 func (s DiskSize) Plus(other DiskSize) DiskSize {
 	bound := cmp.Or(s.Bound, other.Bound)
 	if other.Bound != "" && other.Bound != bound {
@@ -36,7 +35,7 @@ func (s DiskSize) Plus(other DiskSize) DiskSize {
 	return DiskSize{Bytes: s.Bytes + other.Bytes, Bound: bound}
 }
 
-// DiskUse is one line of `crishim df`: all that is of one type. What is not known is nil.
+// DiskUse is a line of `crishim df`: all objects of one type. An unknown figure is nil.
 type DiskUse struct {
 	Type        string       `json:"type"`
 	Count       *int         `json:"count"`
@@ -47,7 +46,7 @@ type DiskUse struct {
 	Objects     []DiskObject `json:"objects,omitempty"`
 }
 
-// DiskObject is one of those.
+// DiskObject is one object of a type.
 type DiskObject struct {
 	Name        string    `json:"name"`
 	ID          string    `json:"id,omitempty"`
@@ -111,10 +110,7 @@ func DiskUsage(w io.Writer, usage []DiskUse, o Options) error {
 	}
 	names := each(usage, func(u DiskUse) string { return u.Type })
 	return render(w, view{
-		fallback: Table, key: "usage", names: names, ids: names,
-		items: func() ([][]byte, error) {
-			return encodeAll(usage, func(u DiskUse) ([]byte, error) { return compactJSON(u) })
-		},
+		fallback: Table, key: "usage", names: names, ids: names, items: documents(usage),
 		table: func(w io.Writer, o Options) error { return writeTable(w, rows, columns, o) },
 	}, o)
 }

@@ -79,7 +79,6 @@ func numbers(v any) any {
 	return v
 }
 
-// renderDocument writes a JSON document in one of the machine formats.
 func renderDocument(w io.Writer, root []byte, kind Kind, compiled renderer) error {
 	var out []byte
 	switch kind {
@@ -115,8 +114,8 @@ func renderDocument(w io.Writer, root []byte, kind Kind, compiled renderer) erro
 	return err
 }
 
-// EscapeJSON writes as \u escapes what a terminal would obey. Programs read the
-// same text. Outside of strings there is none of it.
+// EscapeJSON writes characters that a terminal obeys as \u escapes, which programs read as the
+// same text. JSON has such characters in strings only.
 func EscapeJSON(b []byte) []byte {
 	if bytes.IndexFunc(b, harmful) < 0 {
 		return b
@@ -161,14 +160,13 @@ func marshalYAML(root []byte) ([]byte, error) {
 	return out, nil
 }
 
-// standIns are words without any meaning to YAML, and the escaped strings whose
-// places they keep.
+// standIns are words without any meaning to YAML, and the escaped strings that they stand for.
 type standIns struct {
 	prefix string
 	texts  []string // name, text, name, text ...
 }
 
-// replace puts stand-ins in the place of the strings in v that need escapes.
+// replace puts stand-ins for the strings in v that need escapes.
 func (s *standIns) replace(v any) any {
 	switch v := v.(type) {
 	case string:
@@ -189,8 +187,8 @@ func (s *standIns) replace(v any) any {
 	return v
 }
 
-// longKey is from where on YAML writes a key on a line of its own. A stand-in for
-// a key that is longer has to be so too.
+// longKey is the length from which YAML writes a key on a line of its own, as it must a
+// stand-in for such a key.
 const longKey = 128
 
 func (s *standIns) replaceString(text string) string {

@@ -13,7 +13,7 @@ import (
 
 type event = *runtimeapi.ContainerEventResponse
 
-// eventRow is an event with the names of what it is about.
+// eventRow is an event with the names of its container and pod.
 type eventRow struct {
 	event
 	name, pod string
@@ -95,11 +95,10 @@ type Events struct {
 	w     io.Writer
 	o     Options
 	table *growing[eventRow]
-	// names are those of containers: the event of a removal has them no more.
-	names map[string]eventRow
+	names map[string]eventRow // by container: the event of a removal has them no more
 }
 
-// NewEvents makes a writer of events and writes the header of its table.
+// NewEvents returns a writer of events, and writes the header of its table.
 func NewEvents(w io.Writer, o Options) (_ *Events, err error) {
 	e := &Events{w: w, o: o, names: map[string]eventRow{}}
 	if o.Format.Kind == Table || o.Format.Kind == Wide {
@@ -112,7 +111,7 @@ func NewEvents(w io.Writer, o Options) (_ *Events, err error) {
 	return e, err
 }
 
-// Known notes the names of containers that are there before the first event.
+// Known notes the names of containers that exist before the first event.
 func (e *Events) Known(containers []*runtimeapi.Container) {
 	for _, c := range containers {
 		namespace, pod := podNamespaceOf(c, e.o), podNameOf(c, e.o)
@@ -120,7 +119,6 @@ func (e *Events) Known(containers []*runtimeapi.Container) {
 	}
 }
 
-// Write writes one event.
 func (e *Events) Write(one *runtimeapi.ContainerEventResponse) error {
 	if e.table != nil {
 		return e.table.row(e.named(one), e.o)
@@ -128,7 +126,7 @@ func (e *Events) Write(one *runtimeapi.ContainerEventResponse) error {
 	return renderOne(e.w, view{fallback: JSON, items: messages([]event{one}), names: []string{one.GetContainerId()}}, e.o)
 }
 
-// named returns the row of an event. Who is not known from it or from one before has no name.
+// named returns the row of an event, with names from it or an earlier one.
 func (e *Events) named(one event) eventRow {
 	status := one.GetPodSandboxStatus()
 	pod := orUnknown(status.GetMetadata().GetNamespace()) + "/" + orUnknown(status.GetMetadata().GetName())

@@ -11,11 +11,11 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// Kind is the family of an output format.
+// Kind is the family of an output format. With Default the view chooses: a table for lists,
+// JSON for inspections.
 type Kind int
 
-// The kinds of output. Default means that the view chooses: a table for lists,
-// JSON for inspections.
+// The kinds of output.
 const (
 	Default Kind = iota
 	Table
@@ -28,11 +28,9 @@ const (
 	JSONPath
 )
 
-// Format is a parsed -o value.
 type Format struct {
 	Kind     Kind
-	Template string // of GoTemplate and JSONPath, else empty
-	compiled renderer
+	compiled renderer // of a template
 }
 
 // renderer applies a compiled template to a decoded JSON document.
@@ -69,7 +67,7 @@ func ParseFormat(s string) (Format, error) {
 	return Format{}, fmt.Errorf("unknown output format %q: must be %s", s, FormatNames())
 }
 
-// ForMachines reports whether programs, not people, read this format.
+// ForMachines reports whether programs read this format.
 func (f Format) ForMachines() bool {
 	return f.Kind != Default && f.Kind != Table && f.Kind != Wide
 }
@@ -105,14 +103,13 @@ func title(s string) string {
 	}, s)
 }
 
-// newGoTemplate compiles a Go template. A name that the document lacks is an
-// error, not "<no value>".
+// newGoTemplate compiles a Go template. A name that the document lacks is an error.
 func newGoTemplate(text string) (Format, error) {
 	t, err := template.New("output").Option("missingkey=error").Funcs(templateFunctions).Parse(text)
 	if err != nil {
 		return Format{}, fmt.Errorf("parse the template: %s", strings.TrimPrefix(err.Error(), "template: output:"))
 	}
-	return Format{Kind: GoTemplate, Template: text, compiled: func(document any) (string, error) {
+	return Format{Kind: GoTemplate, compiled: func(document any) (string, error) {
 		var b bytes.Buffer
 		if err := t.Execute(&b, document); err != nil {
 			return "", fmt.Errorf("apply the template: %s", strings.TrimPrefix(err.Error(), "template: output:"))
@@ -138,7 +135,7 @@ func newJSONPath(text string) (Format, error) {
 	if err := path.Parse(full); err != nil {
 		return Format{}, fmt.Errorf("parse the jsonpath %q: %w", text, err)
 	}
-	return Format{Kind: JSONPath, Template: text, compiled: func(document any) (string, error) {
+	return Format{Kind: JSONPath, compiled: func(document any) (string, error) {
 		var b bytes.Buffer
 		if err := path.Execute(&b, document); err != nil {
 			return "", fmt.Errorf("apply the jsonpath %q: %w", text, err)

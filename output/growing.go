@@ -19,7 +19,6 @@ type growing[T any] struct {
 	fixed  bool // the widths: on a terminal
 }
 
-// grow writes the header and the first rows.
 func grow[T any](w io.Writer, rows []T, columns []column[T], o Options) (*growing[T], error) {
 	shown, err := choose(columns, o)
 	if err != nil {
@@ -45,7 +44,7 @@ func grow[T any](w io.Writer, rows []T, columns []column[T], o Options) (*growin
 	return g, nil
 }
 
-// least returns the widths of what is known, and of what the columns expect.
+// least returns the widths of the cells that are known, and at least those that the columns expect.
 func (g *growing[T]) least(shown []column[T], rows []T, o Options) []int {
 	widths := widthsOf(cellsOf(rows, shown, o), len(shown))
 	for i, c := range shown {
@@ -55,7 +54,7 @@ func (g *growing[T]) least(shown []column[T], rows []T, o Options) []int {
 }
 
 // fit chooses the columns that a terminal has room for, and gives the rest of the room to
-// those whose cells may be longer than any so far.
+// shrinking columns, whose later cells may be longer.
 func (g *growing[T]) fit(shown []column[T], rows []T, o Options) ([]column[T], []int) {
 	widths := g.least(shown, rows, o)
 	if lineWidth(widths, gap) > o.Width {
@@ -86,8 +85,7 @@ func (g *growing[T]) row(row T, o Options) error {
 	return g.line(each(g.shown, func(c column[T]) string { return Sanitize(c.value(row, o)) }), painter([]T{row}, g.shown, o))
 }
 
-// line writes cells under each other. In a pipe a cell that is wider than any before moves
-// its column.
+// line writes one row. In a pipe a cell that is wider than any before moves its column.
 func (g *growing[T]) line(cells []string, paint func(int, int, string) string) error {
 	var b strings.Builder
 	for i, cell := range cells {
@@ -108,17 +106,16 @@ func (g *growing[T]) line(cells []string, paint func(int, int, string) string) e
 }
 
 // Changes writes a list and then, each time that it is shown again, the rows that have
-// changed; in formats for machines a document for each.
+// changed, for machines as a document each.
 type Changes struct {
 	w          io.Writer
 	containers changes[container]
 	pods       changes[pod]
 }
 
-// NewChanges makes a writer of changes.
 func NewChanges(w io.Writer) *Changes { return &Changes{w: w} }
 
-// Containers shows containers.
+// Containers shows a list of containers.
 func (c *Changes) Containers(list []*runtimeapi.Container, o Options) error {
 	columns := asCrictl(containerColumns, crictlContainerColumns, o)
 	return c.containers.show(c.w, newestFirst(list), columns, func(one container) view {
@@ -126,7 +123,7 @@ func (c *Changes) Containers(list []*runtimeapi.Container, o Options) error {
 	}, o)
 }
 
-// Pods shows pods.
+// Pods shows a list of pods.
 func (c *Changes) Pods(list []*runtimeapi.PodSandbox, o Options) error {
 	columns := asCrictl(podColumns, crictlPodColumns, o)
 	return c.pods.show(c.w, newestFirst(list), columns, func(one pod) view {
@@ -187,7 +184,7 @@ func (c *changes[T]) show(w io.Writer, rows []T, columns []column[T], one func(T
 	return nil
 }
 
-// look returns how a row looks, whatever time it is.
+// look returns a row's text without the time that goes by.
 func (c *changes[T]) look(row T, columns []column[T], v view, asTable bool, o Options) (string, error) {
 	if o.Quiet {
 		return row.GetId(), nil

@@ -11,7 +11,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// none stands for a name, tag or digest that an image does not have.
 const none = "<none>"
 
 // imageRow is one line of the image table: an image has one for each tag.
@@ -75,7 +74,7 @@ func imageRank(image *runtimeapi.Image) string {
 	return first(image.GetRepoTags()) + "\x00" + first(image.GetRepoDigests()) + "\x00" + image.GetId()
 }
 
-// imageReference returns the shortest lasting way to name an image.
+// imageReference returns the first tag or digest of an image, else its id.
 func imageReference(image *runtimeapi.Image) string {
 	return cmp.Or(first(image.GetRepoTags()), first(image.GetRepoDigests()), image.GetId())
 }
@@ -87,7 +86,7 @@ func first(list []string) string {
 	return list[0]
 }
 
-// HistoryEntry is one line of `crishim history`: a step of an image's build.
+// HistoryEntry is a line of `crishim history`: a step of an image's build.
 type HistoryEntry struct {
 	Created   *time.Time `json:"created,omitempty"`
 	CreatedBy string     `json:"createdBy"`

@@ -10,7 +10,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// inspection is one object of an inspect command.
 type inspection struct {
 	status proto.Message
 	info   map[string]string

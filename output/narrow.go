@@ -16,17 +16,12 @@ const (
 	narrowGap = 2
 )
 
-// minShrunk is the least that a shrinking column is cut to, in cells, and lastShrunk what it
-// is cut to where nothing else helps.
 const (
-	minShrunk  = 8
-	lastShrunk = 4
+	minShrunk  = 8 // the least that a shrinking column is cut to, in cells
+	lastShrunk = 4 // the same where nothing else helps
+	foldIndent = 4 // of the lines that a row of a folded table continues on
 )
 
-// foldIndent is how far the lines are indented that a row of a folded table goes on in.
-const foldIndent = 4
-
-// floor is the least that a column shrinks to.
 func (c column[T]) floor() int { return max(c.least, minShrunk, len(c.name)) }
 
 func lineWidth(widths []int, space int) int {
@@ -37,7 +32,6 @@ func lineWidth(widths []int, space int) int {
 	return total
 }
 
-// widthsOf measures columns.
 func widthsOf(cells [][]string, columns int) []int {
 	widths := make([]int, columns)
 	for _, line := range cells {
@@ -49,11 +43,11 @@ func widthsOf(cells [][]string, columns int) []int {
 }
 
 // narrow returns the columns that a terminal has room for, shrinking ones at their least,
-// and the space between them. What is left out and has room once a wider one is gone comes back,
-// unless it was among the first to go.
+// and the space between them. Columns are dropped in order of spare until the row fits. Columns that fit again are then
+// restored, except those with spare 1.
 func narrow[T any](columns []column[T], widths []int, limit int, mayDrop bool) (shown []column[T], space int) {
 	widths = shrunk(columns, widths)
-	var spare []int // in the order in which they go
+	var spare []int // in the order in which they are dropped
 	for i, c := range columns {
 		if c.spare > 0 && mayDrop {
 			spare = append(spare, i)
@@ -90,7 +84,7 @@ func narrow[T any](columns []column[T], widths []int, limit int, mayDrop bool) (
 	return shown, narrowGap
 }
 
-// shrunk returns widths with those that shrink at their least.
+// shrunk returns the widths with the shrinking columns at their least.
 func shrunk[T any](shown []column[T], widths []int) []int {
 	widths = slices.Clone(widths)
 	for i, c := range shown {
@@ -101,8 +95,7 @@ func shrunk[T any](shown []column[T], widths []int) []int {
 	return widths
 }
 
-// shrink narrows columns until a line fits: the widest first, down to what each is of use
-// with, and if that is too much to less.
+// shrink narrows columns until a line fits: the widest first, down to its floor, and if that does not suffice to lastShrunk.
 func shrink[T any](shown []column[T], widths []int, limit, space int) {
 	excess := lineWidth(widths, space) - limit
 	for _, floor := range []func(column[T]) int{column[T].floor, func(column[T]) int { return lastShrunk }} {
@@ -136,7 +129,7 @@ func cut[T any](cells [][]string, shown []column[T], widths []int) {
 	}
 }
 
-// truncate cuts a text to a width: the words of an age first, and when the next try of what waits is.
+// truncate cuts a text to a width: first the words of an age and the time of the next try.
 func truncate(text string, width int) string {
 	if cellWidth(text) > width {
 		text = strings.TrimSuffix(text, " ago")
@@ -145,8 +138,7 @@ func truncate(text string, width int) string {
 	return runewidth.Truncate(text, width, "…")
 }
 
-// truncateStart cuts the beginning of an image's name to a width, and before that a digest, which
-// says little when it is cut.
+// truncateStart cuts the beginning of an image's name to a width, and before that its digest.
 func truncateStart(text string, width int) string {
 	if name, _, ok := strings.Cut(text, "@"); ok {
 		text = name + "@…"
@@ -157,7 +149,7 @@ func truncateStart(text string, width int) string {
 	return text
 }
 
-// writeFolded writes each row on as many lines as it takes, and the header so, too.
+// writeFolded writes each row, and the header, on several lines.
 func writeFolded[T any](w io.Writer, cells [][]string, shown []column[T], widths []int, limit int, paint func(int, int, string) string) error {
 	lines := make([]bytes.Buffer, len(cells))
 	for from := 0; from < len(shown); {

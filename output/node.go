@@ -88,7 +88,6 @@ func Info(w io.Writer, r *runtimeapi.StatusResponse, o Options) error {
 	}, o)
 }
 
-// filesystem is one line of the image filesystem table.
 type filesystem struct {
 	use   string
 	usage *runtimeapi.FilesystemUsage
@@ -122,7 +121,6 @@ func ImageFsInfo(w io.Writer, r *runtimeapi.ImageFsInfoResponse, o Options) erro
 	}, o)
 }
 
-// Metrics writes what ListPodSandboxMetrics answered, under crictl's root.
 func Metrics(w io.Writer, r *runtimeapi.ListPodSandboxMetricsResponse, o Options) error {
 	return render(w, view{
 		fallback: JSON, items: messages([]*runtimeapi.ListPodSandboxMetricsResponse{r}),
@@ -130,7 +128,6 @@ func Metrics(w io.Writer, r *runtimeapi.ListPodSandboxMetricsResponse, o Options
 	}, o)
 }
 
-// MetricDescriptors writes what ListMetricDescriptors answered.
 func MetricDescriptors(w io.Writer, r *runtimeapi.ListMetricDescriptorsResponse, o Options) error {
 	return render(w, view{
 		fallback: JSON, items: messages([]*runtimeapi.ListMetricDescriptorsResponse{r}),
@@ -138,10 +135,10 @@ func MetricDescriptors(w io.Writer, r *runtimeapi.ListMetricDescriptorsResponse,
 	}, o)
 }
 
-// What follows is no CRI message: commands fill it.
+// The types below are filled by commands.
 
-// Endpoint is one line of `crishim endpoints`: a place where a runtime could
-// be, and what was found there.
+// Endpoint is a line of `crishim endpoints`: a place where a runtime could
+// be, and the result of its probe.
 type Endpoint struct {
 	Endpoint string `json:"endpoint"`
 	Kind     string `json:"kind"`
@@ -207,7 +204,6 @@ func Findings(w io.Writer, findings []Finding, o Options) error {
 	return values(w, "findings", findings, findingColumns, func(f Finding) string { return f.Check }, o)
 }
 
-// Setting is one key of the config file.
 type Setting struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
@@ -225,7 +221,6 @@ var settingColumns = []column[Setting]{
 	}},
 }
 
-// Settings writes the config file's keys and values.
 func Settings(w io.Writer, settings []Setting, o Options) error {
 	columns := settingColumns
 	if o.Crictl && len(o.Columns) == 0 && o.Format.Kind != Wide {

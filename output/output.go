@@ -86,6 +86,11 @@ func messages[M proto.Message](all []M) func() ([][]byte, error) {
 	return func() ([][]byte, error) { return encodeAll(all, func(m M) ([]byte, error) { return marshalProto(m) }) }
 }
 
+// documents returns the elements of a view of values for encoding/json.
+func documents[T any](all []T) func() ([][]byte, error) {
+	return func() ([][]byte, error) { return encodeAll(all, func(v T) ([]byte, error) { return compactJSON(v) }) }
+}
+
 func encodeAll[T any](all []T, encode func(T) ([]byte, error)) (items [][]byte, err error) {
 	items = make([][]byte, len(all))
 	for i, one := range all {
@@ -96,7 +101,6 @@ func encodeAll[T any](all []T, encode func(T) ([]byte, error)) (items [][]byte, 
 	return items, nil
 }
 
-// rank returns what an element is sorted by.
 func (v view) rank(i int) string {
 	if v.ranks == nil {
 		return ""
@@ -104,7 +108,7 @@ func (v view) rank(i int) string {
 	return v.ranks[i]
 }
 
-// document returns the view of these elements as one document.
+// document returns one document with these elements.
 func (v view) document(items [][]byte) []byte {
 	switch all := bytes.Join(items, []byte(",")); {
 	case v.key != "":
@@ -151,7 +155,7 @@ func render(w io.Writer, v view, o Options) error {
 	return renderDocument(w, v.document(items), kind, o.Format.compiled)
 }
 
-// writeReferences writes the ids or names of the elements. One that a person could type stays as it is.
+// writeReferences writes the ids or names of the elements. A name that a person could type stays as it is.
 func (v view) writeReferences(w io.Writer, lines []string) error {
 	if p, ok := w.(*Part); ok {
 		p.addLines(v, lines)
@@ -170,7 +174,6 @@ func writeLines(w io.Writer, lines []string) error {
 	return err
 }
 
-// each applies f to every row.
 func each[T, U any](rows []T, f func(T) U) []U {
 	out := make([]U, len(rows))
 	for i, r := range rows {
@@ -179,7 +182,7 @@ func each[T, U any](rows []T, f func(T) U) []U {
 	return out
 }
 
-// Message writes any CRI message as a document; its default format is JSON.
+// Message writes a CRI message as a document; its default format is JSON.
 func Message(w io.Writer, m proto.Message, o Options) error {
 	return render(w, view{fallback: JSON, items: messages([]proto.Message{m})}, o)
 }
@@ -187,19 +190,19 @@ func Message(w io.Writer, m proto.Message, o Options) error {
 // Value writes any value that encoding/json can encode, such as a view type of
 // this package; table says how people see it, and may be nil.
 func Value(w io.Writer, value any, o Options, table func(w io.Writer, o Options) error) error {
-	v := view{fallback: JSON, items: func() ([][]byte, error) { return encodeAll([]any{value}, compactJSON) }, table: table}
+	v := view{fallback: JSON, items: documents([]any{value}), table: table}
 	if table != nil {
 		v.fallback = Table
 	}
 	return render(w, v, o)
 }
 
-// values writes a list of what is no message: its document is the rows, by their JSON tags, below one key.
+// values writes a list of values. Its document has the rows, by their JSON tags, below one key.
 func values[T any](w io.Writer, key string, rows []T, columns []column[T], name func(T) string, o Options) error {
 	names := each(rows, name)
 	return render(w, view{
 		fallback: Table, key: key, names: names, ids: names,
-		items: func() ([][]byte, error) { return encodeAll(rows, func(v T) ([]byte, error) { return compactJSON(v) }) },
+		items: documents(rows),
 		table: func(w io.Writer, o Options) error { return writeTable(w, rows, columns, o) },
 	}, o)
 }

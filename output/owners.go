@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// The kinds of owners.
+// Kinds of owners.
 const (
 	OwnerContainer = "container"
 	OwnerPod       = "pod" // its sandbox, or something that all of its containers share
@@ -33,7 +33,7 @@ type Owner struct {
 	Detail      string `json:"detail,omitempty"`
 }
 
-// Title returns what people call the owner: namespace/pod/container, a pod, a unit.
+// Title returns the owner's name: namespace/pod/container, a pod, a unit.
 func (w Owner) Title(o Options) string {
 	switch {
 	case w.Pod != "":
@@ -74,10 +74,8 @@ var ownerColumns = []column[Owner]{
 func Owners(w io.Writer, owners []Owner, o Options) error {
 	return render(w, view{
 		fallback: Table, key: "owners", names: each(owners, func(w Owner) string { return w.Title(o) }),
-		ids: each(owners, func(w Owner) string { return cmp.Or(w.ContainerID, w.PodID, w.Unit) }),
-		items: func() ([][]byte, error) {
-			return encodeAll(owners, func(v Owner) ([]byte, error) { return compactJSON(v) })
-		},
+		ids:   each(owners, func(w Owner) string { return cmp.Or(w.ContainerID, w.PodID, w.Unit) }),
+		items: documents(owners),
 		table: func(w io.Writer, o Options) error { return writeTable(w, owners, ownerColumns, o) },
 	}, o)
 }

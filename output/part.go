@@ -36,12 +36,10 @@ type rankedText struct{ rank, text string }
 // NodeColumn is the key of the column, or the field, that a view of several nodes has more.
 const NodeColumn = "node"
 
-// Empty reports whether no view was added.
 func (p *Part) Empty() bool { return p.columns == nil && !p.document && p.texts == nil }
 
 func (p *Part) Write(b []byte) (int, error) { return p.Text.Write(b) }
 
-// addTable adds the columns to show, and the one to sort by.
 func addTable[T any](p *Part, rows []T, columns []column[T], rank func(T) string, o Options) error {
 	shown, err := choose(columns, o)
 	if err != nil {
@@ -95,7 +93,6 @@ func (o Options) WithoutNode() Options {
 	return o
 }
 
-// addItems adds the elements of a document, each with its node.
 func (p *Part) addItems(v view, items [][]byte, kind Kind) error {
 	if kind != JSONL && v.key == "" && !v.array {
 		items = [][]byte{v.document(items)}

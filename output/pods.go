@@ -42,7 +42,7 @@ var podColumns = []column[pod]{
 	{name: "UID", wide: true, value: func(p pod, _ Options) string { return p.GetMetadata().GetUid() }},
 }
 
-// crictlPodColumns are those that crictl shows; its STATE is the sandbox's.
+// The STATE of crictl is the sandbox's.
 var crictlPodColumns = crictlColumns{
 	plain: []string{"POD ID", "CREATED", "STATE", "NAME", "NAMESPACE", "ATTEMPT", "RUNTIME"},
 	wide:  []string{"UID"},
@@ -77,7 +77,7 @@ type ManagedContainer struct {
 	kube.Container
 }
 
-// of returns what is known of a container, without its state.
+// of returns what sync or apply knows of a container.
 func (p ManagedPod) of(c container) (m ManagedContainer) {
 	if i := slices.IndexFunc(p.Containers, func(m ManagedContainer) bool { return m.Name == containerName(c) }); i >= 0 {
 		m = p.Containers[i]
@@ -91,7 +91,7 @@ func (p ManagedPod) of(c container) (m ManagedContainer) {
 	return m
 }
 
-// podResult is how a pod is, as far as its containers tell it.
+// podResult is the state of a pod by its containers.
 type podResult struct {
 	kube.PodState
 	unprobed bool // one that runs may be ready or not
@@ -140,7 +140,6 @@ func resultOf(p pod, o Options) (r podResult) {
 	return r
 }
 
-// text is the state, and when it ends.
 func (r podResult) text(o Options) string { return waiting(r.Word, r.Next, o) }
 
 func (r podResult) tone() tone { return StateTone(r.Word, r.Ready == r.Containers) }
@@ -175,7 +174,7 @@ func firstPod(pods []*runtimeapi.PodSandbox, o Options, is func(podResult) bool)
 	return nil
 }
 
-// podState returns how the pod is; with crictl's columns, how its sandbox is.
+// podState returns the pod's state; with Options.Crictl its sandbox's.
 func podState(p pod, o Options) string {
 	switch {
 	case o.Crictl:
@@ -211,7 +210,7 @@ func podNamespace(p pod) string {
 
 func podAttempt(p pod) uint32 { return p.GetMetadata().GetAttempt() }
 
-// Pods writes a list of pod sandboxes, the newest first.
+// Pods writes a list of pod sandboxes, newest first.
 func Pods(w io.Writer, r *runtimeapi.ListPodSandboxResponse, o Options) error {
 	rows := newestFirst(r.GetItems())
 	return render(w, view{

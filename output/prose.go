@@ -7,16 +7,12 @@ import (
 )
 
 const (
-	// proseRoom is the least width, in cells, of a text next to the other columns; with
-	// less it goes below them.
-	proseRoom = 30
-	// proseIndent is how far it is indented there.
-	proseIndent = 8
+	proseRoom   = 30 // the least width of a text next to the other columns, in cells; with less it goes below them
+	proseIndent = 8  // of a text below them
 )
 
-// writeProse writes a table that has sentences in it on a terminal that is too narrow
-// for them: the first sentence next to the other columns, wrapped, if there is room, and
-// the others below it with the name of their column.
+// writeProse writes a table with sentences on a terminal that is too narrow for them: the first sentence wrapped next to
+// the other columns if there is room, the others below it with the name of their column.
 func writeProse[T any](w io.Writer, rows []T, shown []column[T], mayDrop bool, o Options) error {
 	var short, prose []column[T]
 	for _, c := range shown {
@@ -78,21 +74,21 @@ func writeProse[T any](w io.Writer, rows []T, shown []column[T], mayDrop bool, o
 	return err
 }
 
-// sentences are the lines of a row's texts, all but the first with the names of their columns.
+// sentences returns the lines of a row's texts, all but the first with the names of their columns.
 func sentences[T any](row T, prose []column[T], width int, o Options) (text []string) {
 	for i, c := range prose {
 		value := Sanitize(c.value(row, o))
 		if value != "" && i > 0 {
 			value = strings.ToLower(c.name) + ": " + value
 		}
-		text = append(text, wrap(value, width)...)
+		text = append(text, Wrap(value, width)...)
 	}
 	return text
 }
 
-// wrap breaks a text at its spaces. A word that is too long stays whole, so that it can
+// Wrap breaks a text at its spaces into lines of a width, in cells. A word that is too long stays whole, so that it can
 // be copied.
-func wrap(text string, width int) []string {
+func Wrap(text string, width int) []string {
 	var lines []string
 	for _, word := range strings.Fields(text) {
 		last := len(lines) - 1
@@ -104,6 +100,3 @@ func wrap(text string, width int) []string {
 	}
 	return lines
 }
-
-// Wrap breaks a text into lines of a width, in cells.
-func Wrap(text string, width int) []string { return wrap(text, width) }

@@ -10,8 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Usage is one container or pod of a stats table: what the runtime measured
-// and what the caller computed from it. A negative number is not known.
+// Usage is a row of a stats table. A negative number is not known.
 type Usage struct {
 	ID, Name, Pod, Namespace string
 	CPUPercent               float64
@@ -22,20 +21,19 @@ type Usage struct {
 	Pids                     int64
 }
 
-// The first columns of the two stats tables.
 const (
 	containerSubject = "CONTAINER"
 	podSubject       = "POD ID"
 )
 
-func bytesCell(n int64) string {
+// Bytes returns a number of bytes as tables show it.
+func Bytes(n int64) string {
 	if n < 0 {
 		return unknownCell
 	}
 	return size(uint64(n))
 }
 
-// known writes a number where it is known.
 func known[N int64 | float64](format string, n N) string {
 	if n < 0 {
 		return unknownCell
@@ -47,34 +45,34 @@ func pairCell(a, b int64) string {
 	if a < 0 && b < 0 {
 		return unknownCell
 	}
-	return bytesCell(a) + " / " + bytesCell(b)
+	return Bytes(a) + " / " + Bytes(b)
 }
 
-// usageColumns makes the columns of a stats table whose first one is subject.
+// usageColumns returns the columns of a stats table. The first one is subject.
 func usageColumns(subject string) []column[Usage] {
 	return []column[Usage]{
 		{name: subject, value: func(u Usage, o Options) string { return shortID(u.ID, o) }},
 		{name: "NAME", shrink: true, wide: subject == podSubject, value: func(u Usage, _ Options) string { return u.Name }},
 		{name: "POD", shrink: true, least: 16, value: func(u Usage, _ Options) string { return cmp.Or(strings.Trim(u.Namespace+"/"+u.Pod, "/"), unknownCell) }},
 		{name: "CPU %", number: func(u Usage) int64 { return int64(u.CPUPercent * 1e6) }, value: func(u Usage, _ Options) string { return known("%.2f", u.CPUPercent) }},
-		{name: "MEM", number: func(u Usage) int64 { return u.Memory }, value: func(u Usage, _ Options) string { return bytesCell(u.Memory) }},
-		{name: "LIMIT", spare: 3, value: func(u Usage, _ Options) string { return bytesCell(cmp.Or(u.MemoryLimit, -1)) }},
+		{name: "MEM", number: func(u Usage) int64 { return u.Memory }, value: func(u Usage, _ Options) string { return Bytes(u.Memory) }},
+		{name: "LIMIT", spare: 3, value: func(u Usage, _ Options) string { return Bytes(cmp.Or(u.MemoryLimit, -1)) }},
 		{name: "MEM %", spare: 5, value: func(u Usage, _ Options) string {
 			if u.Memory < 0 || u.MemoryLimit <= 0 {
 				return unknownCell
 			}
 			return known("%.2f", 100*float64(u.Memory)/float64(u.MemoryLimit))
 		}},
-		{name: "DISK", spare: 1, number: func(u Usage) int64 { return u.Disk }, value: func(u Usage, _ Options) string { return bytesCell(u.Disk) }},
+		{name: "DISK", spare: 1, number: func(u Usage) int64 { return u.Disk }, value: func(u Usage, _ Options) string { return Bytes(u.Disk) }},
 		{name: "INODES", wide: true, value: func(u Usage, _ Options) string { return known("%d", u.Inodes) }},
-		{name: "SWAP", wide: true, value: func(u Usage, _ Options) string { return bytesCell(u.Swap) }},
+		{name: "SWAP", wide: true, value: func(u Usage, _ Options) string { return Bytes(u.Swap) }},
 		{name: "NET I/O", spare: 4, value: func(u Usage, _ Options) string { return pairCell(u.NetworkIn, u.NetworkOut) }},
 		{name: "BLOCK I/O", spare: 2, value: func(u Usage, _ Options) string { return pairCell(u.BlockRead, u.BlockWrite) }},
 		{name: "PIDS", spare: 6, number: func(u Usage) int64 { return u.Pids }, value: func(u Usage, _ Options) string { return known("%d", u.Pids) }},
 	}
 }
 
-// crictlUsageColumns returns those that crictl's two stats tables have. What is not known is 0
+// crictlUsageColumns returns the columns of crictl's two stats tables. An unknown number is 0
 // there, as swap is on containerd.
 func crictlUsageColumns(subject string) []column[Usage] {
 	names := []string{containerSubject, "NAME", "CPU %", "MEM", "DISK", "INODES", "SWAP"}

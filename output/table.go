@@ -26,10 +26,8 @@ const (
 
 const endTone = "\x1b[0m"
 
-// Tone is the colour of a text that is no table.
 type Tone = tone
 
-// What colours mean.
 const (
 	Good   = good
 	Warn   = warn
@@ -38,7 +36,6 @@ const (
 	Header = header
 )
 
-// Paint colours a text by what it means.
 func (o Options) Paint(t Tone, text string) string {
 	if !o.Color {
 		return text
@@ -53,8 +50,8 @@ func (t tone) paint(text string) string {
 	return string(t) + text + endTone
 }
 
-// writeTable writes rows under a header line. On a terminal it leaves spare columns out and
-// cuts shrinking ones, the widest first, until a line fits; columns that were asked for are
+// writeTable writes rows under a header line. On a terminal it drops spare columns and
+// cuts shrinking ones, the widest first, until a line fits. Columns that were asked for are
 // all shown, on several lines if need be.
 func writeTable[T any](w io.Writer, rows []T, columns []column[T], o Options) error {
 	return writeRanked(w, rows, columns, nil, o)
@@ -110,7 +107,7 @@ func writeRanked[T any](w io.Writer, rows []T, columns []column[T], rank func(T)
 	return err
 }
 
-// painter returns what colours the cells of a table; nil where there are no colours.
+// painter returns a function that colours the cells of a table; nil without colours.
 func painter[T any](rows []T, shown []column[T], o Options) func(line, column int, text string) string {
 	if !o.Color {
 		return nil
@@ -129,7 +126,7 @@ func painter[T any](rows []T, shown []column[T], o Options) func(line, column in
 	}
 }
 
-// cellsOf are the texts of a table, its header first.
+// cellsOf returns the texts of a table, its header first.
 func cellsOf[T any](rows []T, shown []column[T], o Options) [][]string {
 	cells := make([][]string, 0, len(rows)+1)
 	if !o.NoHeaders {
@@ -141,10 +138,9 @@ func cellsOf[T any](rows []T, shown []column[T], o Options) [][]string {
 	return cells
 }
 
-// style is how cells are written.
 type style struct {
-	paint  func(line, column int, text string) string // colours a cell; nil: there are no colours
-	ragged func(column int) bool                      // reports whether a column is not filled up with spaces; nil: all are
+	paint  func(line, column int, text string) string // colours a cell; may be nil
+	ragged func(column int) bool                      // reports whether a column is not padded; nil: all are
 }
 
 // draw lays out aligned lines without borders and without trailing spaces.
@@ -175,8 +171,8 @@ func draw(cells [][]string, space int, look style) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// plainRows writes rows as they are. The table library's own renderer can do that too, and
-// takes as long for it as for all the rest: BenchmarkContainers.
+// plainRows writes rows as they are. The table library's own renderer takes as long for it
+// as for all the rest: BenchmarkContainers.
 type plainRows struct {
 	tw.Renderer
 	out   *bytes.Buffer
@@ -185,7 +181,6 @@ type plainRows struct {
 	line int // the next one
 }
 
-// Row writes one line.
 func (r *plainRows) Row(cells []string, f tw.Formatting) {
 	start := r.out.Len()
 	for i, cell := range cells {
@@ -207,8 +202,7 @@ func (r *plainRows) Row(cells []string, f tw.Formatting) {
 	r.line++
 }
 
-// cellWidth is how many cells of a terminal the text takes. Only what is not
-// plain ASCII is worth the library's tables.
+// cellWidth returns how many cells of a terminal the text takes. Plain ASCII needs no tables of the library.
 func cellWidth(text string) int {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c > '~' {

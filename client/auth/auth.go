@@ -1,10 +1,7 @@
-// Package auth finds the credentials for a registry where people already
-// keep them: docker's config.json with its credential helpers, podman's
-// auth.json, a file that a flag names, or the kubelet's credential plugins.
-// [Lookup] is the way in.
+// Package auth finds the credentials for a registry: in docker's config.json, with credential
+// helpers, in podman's auth.json, or by the kubelet's credential plugins. [Lookup] is the main entry point.
 //
-// It never prints a credential, and its errors never contain one. It does
-// not store any: that is what docker login is for.
+// It never prints a credential, its errors never contain one, and it does not store any.
 package auth
 
 import (
@@ -15,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,21 +29,15 @@ import (
 	"github.com/crishim/crishim/internal/proctree"
 )
 
-// dockerHubKey is docker's key for the credentials of docker.io, for historical reasons.
+// dockerHubKey is docker's key for the credentials of docker.io.
 const dockerHubKey = "https://index.docker.io/v1/"
 
 // Options are where to look.
 type Options struct {
-	// AuthFile is what --authfile gave: a file like docker's config.json,
-	// which must exist.
-	AuthFile string
-	// LookupEnv reads the environment; nil means that nothing is set.
+	AuthFile  string // of --authfile; it must exist
 	LookupEnv func(string) (string, bool)
-	// Plugins are asked before any file is read; nil for none.
-	Plugins *Plugins
-	// Stderr is where a credential helper speaks to the user, whom it may ask to touch a
-	// key; nil for nowhere.
-	Stderr io.Writer
+	Plugins   *Plugins  // asked before any file is read; may be nil
+	Stderr    io.Writer // of credential helpers, which may ask the user to touch a key; may be nil
 }
 
 // Error is a problem with the place where credentials are kept.
@@ -90,7 +80,7 @@ func Lookup(ctx context.Context, image string, o Options) (*runtimeapi.AuthConfi
 func (o Options) file() (string, error) {
 	if o.AuthFile != "" {
 		if _, err := os.Stat(o.AuthFile); err != nil {
-			return "", &Error{text: "auth file " + o.AuthFile + ": " + reason(err), hint: "give a file as `docker login` or `podman login` writes it", err: err}
+			return "", &Error{text: "auth file " + o.AuthFile + ": " + bounded.Reason(err), hint: "give a file as `docker login` or `podman login` writes it", err: err}
 		}
 		return o.AuthFile, nil
 	}
@@ -105,9 +95,6 @@ func (o Options) file() (string, error) {
 func (o Options) places() []string {
 	var out []string
 	add := func(env string, below ...string) {
-		if o.LookupEnv == nil {
-			return
-		}
 		if v, ok := o.LookupEnv(env); ok && v != "" {
 			out = append(out, filepath.Join(append([]string{v}, below...)...))
 		}
@@ -126,12 +113,12 @@ func load(path string) (*configfile.ConfigFile, error) {
 		err = file.LoadFromReader(bytes.NewReader(text))
 	}
 	if err != nil {
-		return nil, &Error{text: "read credentials from " + path + ": " + reason(err), hint: "--authfile names another file", err: err}
+		return nil, &Error{text: "read credentials from " + path + ": " + bounded.Reason(err), hint: "--authfile names another file", err: err}
 	}
 	return file, nil
 }
 
-// find looks for the image's own entry first, then for those of wider names, as podman
+// find looks for the image's own entry first, then for those of its parents, as podman
 // has them, and last for the registry's, as docker does.
 func find(ctx context.Context, file *configfile.ConfigFile, named reference.Named, stderr io.Writer) (*runtimeapi.AuthConfig, error) {
 	domain := reference.Domain(named)
@@ -192,15 +179,12 @@ func convert(e types.AuthConfig) *runtimeapi.AuthConfig {
 	return a
 }
 
-// ErrMalformed is the error of credentials that cannot be parsed. They are not in its text.
-var ErrMalformed = errors.New("malformed credentials")
-
 // ParseCreds reads user:password. A password may contain colons; without one
 // the second result is false, and it has to be asked for.
 func ParseCreds(s string) (_ *runtimeapi.AuthConfig, complete bool, _ error) {
 	user, password, ok := strings.Cut(s, ":")
 	if user == "" {
-		return nil, false, fmt.Errorf("%w: must be user:password", ErrMalformed)
+		return nil, false, errors.New("malformed credentials: must be user:password")
 	}
 	return &runtimeapi.AuthConfig{Username: user, Password: password}, ok, nil
 }
@@ -213,36 +197,23 @@ func ParseBase64(s string) (*runtimeapi.AuthConfig, error) {
 		text, err = base64.RawURLEncoding.DecodeString(s)
 	}
 	if err != nil || !utf8.Valid(text) {
-		return nil, fmt.Errorf("%w: must be the base64 form of user:password", ErrMalformed)
+		return nil, errors.New("malformed credentials: must be the base64 form of user:password")
 	}
 	a, complete, err := ParseCreds(strings.TrimRight(string(text), "\x00"))
 	if err != nil || !complete {
-		return nil, fmt.Errorf("%w: must be the base64 form of user:password", ErrMalformed)
+		return nil, errors.New("malformed credentials: must be the base64 form of user:password")
 	}
 	return a, nil
 }
 
-// reason returns an error without the path that the message has already.
-func reason(err error) string {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		return pe.Err.Error()
-	}
-	return err.Error()
-}
-
 const (
-	// maxAnswer is how much a credential helper may print, in bytes.
-	maxAnswer = 1 << 20
-	// outputDelay is how long a helper's output is read after the helper has
-	// ended: a program that it leaves behind may keep the pipe open.
-	outputDelay = time.Second
-	// tokenUser is the user's name in a helper's answer whose secret is an identity token.
-	tokenUser = "<token>"
+	maxAnswer   = 1 << 20     // of a credential helper, in bytes
+	outputDelay = time.Second // after a helper has ended: a program that it leaves behind may keep the pipe open
+	tokenUser   = "<token>"   // of an answer whose secret is an identity token
 )
 
-// helperFor returns the program that keeps the credentials of a registry, "" if
-// the file itself does.
+// helperFor returns the program that keeps the credentials of a registry, "" for
+// the file itself.
 func helperFor(file *configfile.ConfigFile, registry string) string {
 	suffix, own := file.CredentialHelpers[registry]
 	if !own {
@@ -286,7 +257,6 @@ func runHelper(ctx context.Context, helper, registry string, stderr io.Writer) (
 
 var errNoAnswer = errors.New("what it printed is no credentials")
 
-// limitedBuffer keeps what is written up to a number of bytes and refuses more.
 type limitedBuffer struct {
 	text bytes.Buffer
 	left int

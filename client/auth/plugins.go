@@ -92,7 +92,7 @@ type pluginAnswer struct {
 func LoadPlugins(config, dir string, now func() time.Time) (*Plugins, error) {
 	p, err := loadPlugins(config, dir)
 	if err != nil {
-		return nil, &Error{text: "credential plugins of " + config + ": " + reason(err), err: err,
+		return nil, &Error{text: "credential plugins of " + config + ": " + bounded.Reason(err), err: err,
 			hint: "the file is a CredentialProviderConfig, as the kubelet reads it"}
 	}
 	p.now = now

@@ -1,5 +1,5 @@
-// Package loopback is a registry on 127.0.0.1 for the length of a command: the way into a runtime that has no other
-// than to pull. It is go-containerregistry's, which only reads here, with a password in front of it.
+// Package loopback is a registry on 127.0.0.1 for the length of a command, for runtimes that can get images only by a
+// pull. It is go-containerregistry's, read-only and with a password in front of it.
 package loopback
 
 import (
@@ -23,14 +23,14 @@ import (
 	"github.com/crishim/crishim/imagefile"
 )
 
-// User is whom the registry wants a password of: what is in an image is not for everybody on the machine.
+// User has the password of the registry: images are not for everybody on the machine.
 const User = "crishim"
 
 // Pull has the runtime pull an image with the password.
 type Pull func(ctx context.Context, ref, password string) error
 
-// Load has the runtime pull images. Of an image for several platforms it is offered one. The images are returned by the
-// names that they have now, which begin with the registry's address.
+// Load has the runtime pull images, one platform of each. It returns them with their new names, which begin with the
+// registry's address.
 func Load(ctx context.Context, images []imagefile.Image, pull Pull) (loaded []imagefile.Image, err error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -89,7 +89,7 @@ func guard(next http.Handler, password string) http.Handler {
 	})
 }
 
-// content is a registry, and its layers and configurations: it implements registry.BlobHandler.
+// content is a registry with its layers and configurations. It implements registry.BlobHandler.
 type content struct {
 	http.Handler
 	blobs map[v1.Hash]blob
@@ -129,7 +129,7 @@ func (c *content) add(image imagefile.Image) (names []string, err error) {
 	return names, nil
 }
 
-// put pushes a manifest, past the guard.
+// put pushes a manifest without the guard.
 func (c *content) put(repository, tag string, d imagefile.Document) {
 	q := httptest.NewRequest(http.MethodPut, "/v2/"+repository+"/manifests/"+tag, bytes.NewReader(d.Text))
 	q.Header.Set("Content-Type", string(d.MediaType))

@@ -25,10 +25,9 @@ import (
 // does not report when a pod with an open tunnel ends.
 const alivePeriod = 2 * time.Second
 
-// Forward carries connections to local ports into a pod, until the context
-// ends, which is no error, or the pod does, which is ErrPodEnded. url asks the
-// runtime for a streaming URL; it is called for the first tunnel, for more when
-// there are many connections, and again when one breaks. A connection that
+// Forward carries connections to local ports into a pod until the context
+// ends, which is no error, or the pod, which is ErrPodEnded. url asks the
+// runtime for a streaming URL, for each tunnel. A connection that
 // fails is reported to Options.Failed and ends alone.
 func Forward(ctx context.Context, url func(context.Context) (string, error), ports []Port, o Options) error {
 	if err := o.Check(); err != nil {
@@ -69,7 +68,6 @@ func Forward(ctx context.Context, url func(context.Context) (string, error), por
 	return nil
 }
 
-// forwarder is a running Forward.
 type forwarder struct {
 	pool    *pool
 	o       Options
@@ -77,7 +75,6 @@ type forwarder struct {
 	request atomic.Uint64
 }
 
-// accept serves one listener.
 func (f *forwarder) accept(ctx context.Context, end context.CancelCauseFunc, l bound) {
 	for {
 		conn, err := l.Accept()
@@ -87,10 +84,14 @@ func (f *forwarder) accept(ctx context.Context, end context.CancelCauseFunc, l b
 			}
 			return
 		}
-		if err != nil {
-			if !pause(ctx, err) {
-				end(fmt.Errorf("accept connections for port %s: %w", l.port, err))
-				return
+		if errors.Is(err, net.ErrClosed) {
+			end(fmt.Errorf("accept connections for port %s: %w", l.port, err))
+			return
+		}
+		if err != nil { // it passes, as too many open files do
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
 			}
 			continue
 		}
@@ -98,35 +99,13 @@ func (f *forwarder) accept(ctx context.Context, end context.CancelCauseFunc, l b
 			f.o.Accepted(l.Addr())
 		}
 		f.running.Go(func() {
-			if err := f.carry(ctx, conn.(*net.TCPConn), l.port); err != nil && ctx.Err() == nil {
-				f.failed(l.port, err)
+			if err := f.carry(ctx, conn.(*net.TCPConn), l.port); err != nil && ctx.Err() == nil && f.o.Failed != nil {
+				f.o.Failed(l.port, err)
 			}
 		})
 	}
 }
 
-// pause waits after an error that passes, such as too many open files.
-func pause(ctx context.Context, err error) bool {
-	if errors.Is(err, net.ErrClosed) {
-		return false
-	}
-	t := time.NewTimer(100 * time.Millisecond)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}
-
-func (f *forwarder) failed(p Port, err error) {
-	if f.o.Failed != nil {
-		f.o.Failed(p, err)
-	}
-}
-
-// watch ends the forwarding with the pod.
 func (f *forwarder) watch(ctx context.Context, end context.CancelCauseFunc) {
 	if f.o.Alive == nil {
 		return
@@ -147,17 +126,13 @@ func (f *forwarder) watch(ctx context.Context, end context.CancelCauseFunc) {
 }
 
 const (
-	// backlogChunks is how many reads of a connection wait for a slow local
-	// reader before its tunnel waits too.
-	backlogChunks = 32
+	backlogChunks = 32 // reads of a connection that wait for a slow local reader before the tunnel waits too
 	messageLimit  = 64 << 10
 	// stuckTimeout is how long a tunnel may take to answer before another is
 	// tried. A server that leaves input of a finished connection unread can
 	// no longer serve a fifth of the streams of that tunnel.
-	stuckTimeout = 5 * time.Second
-	// verdictTimeout is for a server that has sent everything and yet does
-	// not say that it is done.
-	verdictTimeout = 10 * time.Second
+	stuckTimeout   = 5 * time.Second
+	verdictTimeout = 10 * time.Second // for a server that has sent everything
 )
 
 var (
@@ -165,7 +140,7 @@ var (
 	errTunnelLost = errors.New("the streaming connection broke")
 )
 
-// forwarded is one forwarded connection: the local one and its two streams.
+// forwarded is one local connection and its two streams.
 type forwarded struct {
 	local      *net.TCPConn
 	tunnel     *tunnel
@@ -174,7 +149,6 @@ type forwarded struct {
 	early      atomic.Bool // the server was done before that
 }
 
-// carry takes one local connection into the pod and returns when it is over.
 func (f *forwarder) carry(ctx context.Context, local *net.TCPConn, p Port) error {
 	defer local.Close()
 	c, err := f.open(ctx, local, p.Remote)
@@ -188,8 +162,7 @@ func (f *forwarder) carry(ctx context.Context, local *net.TCPConn, p Port) error
 	return c.copy()
 }
 
-// open creates the streams. A tunnel that broke or got stuck is noticed here,
-// so a second one is tried.
+// open creates the streams. If the tunnel is broken or stuck it tries another.
 func (f *forwarder) open(ctx context.Context, local *net.TCPConn, remote uint16) (*forwarded, error) {
 	for try := 1; ; try++ {
 		t, err := f.pool.get(ctx)
@@ -251,7 +224,7 @@ func (c *forwarded) discard() {
 	}
 }
 
-// copy moves bytes both ways until it is over, and leaves nothing running. A
+// copy moves bytes both ways, and leaves nothing running. A
 // connection that failed is reset, so that its client does not take what came
 // for everything.
 func (c *forwarded) copy() error {
@@ -280,9 +253,8 @@ func (c *forwarded) copy() error {
 	return err
 }
 
-// follow waits for the end of a connection: the pod has sent everything and
-// the server has said how it went. Where both directions have ended the server
-// has little time left to say it.
+// follow waits until the pod has sent everything and the server has given its
+// verdict, for which it has verdictTimeout once both directions have ended.
 func follow(sent, received, verdict <-chan error) error {
 	var down, up, over bool
 	var late <-chan time.Time
@@ -308,7 +280,6 @@ func follow(sent, received, verdict <-chan error) error {
 	return nil
 }
 
-// send copies towards the pod and passes the half-close on.
 func (c *forwarded) send() error {
 	err := frames.Copy(c.data, c.local)
 	if errors.Is(err, syscall.ECONNRESET) {
@@ -320,7 +291,7 @@ func (c *forwarded) send() error {
 }
 
 // receive copies towards the local client and passes the half-close on. The
-// queue in the middle keeps a slow client from holding up its neighbours.
+// queue keeps a slow client from blocking its tunnel.
 func (c *forwarded) receive() error {
 	queue := make(chan []byte, backlogChunks)
 	gone := make(chan struct{})
@@ -335,7 +306,6 @@ func (c *forwarded) receive() error {
 	return nil
 }
 
-// fill reads what the pod sends into the queue.
 func (c *forwarded) fill(queue chan<- []byte, gone <-chan struct{}) {
 	defer close(queue)
 	for {
@@ -365,7 +335,7 @@ func (c *forwarded) enqueue(queue chan<- []byte, chunk []byte, gone <-chan struc
 	}
 }
 
-// verdict returns what the server says when it is done: nothing is good.
+// verdict returns the error that the server sends when it is done.
 func (c *forwarded) verdict() error {
 	text, _ := io.ReadAll(io.LimitReader(c.errs, messageLimit)) // the end of the stream is all there is to learn
 	c.early.Store(!c.ended.Load())
@@ -378,8 +348,7 @@ func (c *forwarded) verdict() error {
 	return nil
 }
 
-// withoutPod strips what the streaming server puts before the runtime's words:
-// "error forwarding port 80 to pod ID, uid : ". The user knows that much.
+// withoutPod strips the streaming server's prefix "error forwarding port 80 to pod ID, uid : ".
 func withoutPod(message string) string {
 	head, reason, ok := strings.Cut(message, ": ")
 	if ok && strings.HasPrefix(head, "error forwarding port ") {

@@ -54,7 +54,7 @@ type Options struct {
 
 	// Addresses are bound for ports that name none; empty means the IPv4 and the IPv6 loopback.
 	Addresses []string
-	// Ready is called for every address once it accepts connections. May be nil.
+	// Ready is called for each address once it accepts connections. May be nil.
 	Ready func(local net.Addr, remote uint16)
 	// Accepted is called for every connection to a local port. May be nil.
 	Accepted func(local net.Addr)
@@ -65,7 +65,7 @@ type Options struct {
 	Alive func(ctx context.Context) (bool, error)
 }
 
-// Check refuses what cannot work before anything is dialled.
+// Check validates the options before anything is dialled.
 func (o Options) Check() error {
 	switch o.Transport {
 	case "", TransportAuto, TransportSPDY, TransportWebSocket:
@@ -85,15 +85,13 @@ func (o Options) warn(format string, args ...any) {
 }
 
 var (
-	// ErrDetached says that the user pressed the detach keys.
 	ErrDetached = errors.New("detached")
 	// ErrNoStatus says that the connection ended before the command's exit status was received.
 	ErrNoStatus = errors.New("the connection ended before the exit status arrived")
-	// ErrPodEnded says that forwarding ended because the pod did.
 	ErrPodEnded = errors.New("the pod has ended")
 )
 
-// ExitError is the status of a command that ran and did not succeed.
+// ExitError is the status of a command that failed.
 type ExitError struct {
 	Code int // 1 to 255
 }
@@ -107,11 +105,10 @@ type SignalError struct {
 
 func (e *SignalError) Error() string { return fmt.Sprintf("ended by signal: %s", e.Signal) }
 
-// ExitCode returns what a shell would report for the signal.
+// ExitCode returns the status that a shell would report.
 func (e *SignalError) ExitCode() int { return 128 + int(e.Signal) }
 
-// RemoteError is what the runtime said about a command or a session that it could not run. Its
-// text is the runtime's own.
+// RemoteError is the runtime's error for a command or a session that it could not run.
 type RemoteError struct {
 	Message string
 }

@@ -12,11 +12,9 @@ import (
 )
 
 const (
-	loopback4 = "127.0.0.1"
-	loopback6 = "::1"
-	// freePortTries bounds the search for a port that is free in both
-	// families.
-	freePortTries = 20
+	loopback4     = "127.0.0.1"
+	loopback6     = "::1"
+	freePortTries = 20 // for a port that is free in both families
 )
 
 // bound is a listener and the port behind it.
@@ -25,7 +23,7 @@ type bound struct {
 	port Port
 }
 
-// listenAll binds every port, or none and says why.
+// listenAll binds all ports or none.
 func listenAll(ctx context.Context, ports []Port, o Options) ([]bound, error) {
 	var all []bound
 	for _, p := range ports {
@@ -45,8 +43,7 @@ func closeAll(all []bound) {
 	}
 }
 
-// listenPort binds one port on all its addresses. A free port is sought until
-// one number is free on all of them.
+// listenPort binds one port on all its addresses. A free port has to be free on all of them.
 func listenPort(ctx context.Context, p Port, o Options) ([]bound, error) {
 	addresses := o.Addresses
 	if p.Address != "" {
@@ -61,8 +58,8 @@ func listenPort(ctx context.Context, p Port, o Options) ([]bound, error) {
 	}
 }
 
-// expandLoopback makes both loopback addresses of nothing and of "localhost".
-// The second result says that the IPv6 one was not asked for by name.
+// expandLoopback returns both loopback addresses for none and for "localhost".
+// The second result reports whether the IPv6 one was not named.
 func expandLoopback(addresses []string) ([]string, bool) {
 	if len(addresses) == 0 {
 		return []string{loopback4, loopback6}, true
@@ -102,7 +99,7 @@ func listenOnce(ctx context.Context, p Port, addresses []string, optional6 bool,
 }
 
 // familyOf keeps an address to its own family: on "tcp" 0.0.0.0 would accept IPv6
-// too, which was not asked for, and leave no room for ::.
+// too, and leave no room for ::.
 func familyOf(address string) string {
 	ip, err := netip.ParseAddr(address)
 	switch {
@@ -136,7 +133,7 @@ func listenError(p Port, address string, err error) error {
 	return fmt.Errorf("listen for port %s: %w", p, err)
 }
 
-// Port is one forwarded port. Without an Address the Options decide; Local 0
+// Port is one forwarded port. Without an Address Options.Addresses are bound; Local 0
 // means any free port.
 type Port struct {
 	Address       string

@@ -30,13 +30,10 @@ import (
 
 const (
 	statusLimit = 1 << 20
-	// drainIdle is how long after the status a server may stay silent with
-	// an output still open. It closes them itself; this is for those that
-	// do not.
+	// drainIdle is how long after the status a server may stay silent with an output still open.
 	drainIdle = 10 * time.Second
 )
 
-// session is one connected command.
 type session struct {
 	Streams
 	o    Options
@@ -101,7 +98,6 @@ func (x *session) transfer(ctx context.Context, ch *channels) error {
 	return err
 }
 
-// decide waits for the first thing that ends the session.
 func (x *session) decide(ctx context.Context, typed, out, status <-chan error) error {
 	for {
 		select {
@@ -130,7 +126,6 @@ func (x *session) decide(ctx context.Context, typed, out, status <-chan error) e
 	}
 }
 
-// detach tells the runtime to keep the process, where there is a way to.
 func (x *session) detach(ctx context.Context) error {
 	if x.o.OnDetach != nil {
 		if err := x.o.OnDetach(ctx); err != nil {
@@ -140,15 +135,14 @@ func (x *session) detach(ctx context.Context) error {
 	return ErrDetached
 }
 
-// resized sends the terminal's size, if there is one.
 func (x *session) resized() {
 	if ch := x.ch.Load(); ch != nil {
 		_ = ch.setSize(windowSize(x.Streams)) // a broken connection shows elsewhere
 	}
 }
 
-// resumed takes the terminal again; the shell has put it into its own mode,
-// and the window may have changed in the meantime.
+// resumed takes the terminal again: the shell has put it into its own mode,
+// and the window may have changed.
 func (x *session) resumed() {
 	if x.ch.Load() == nil {
 		return
@@ -168,7 +162,6 @@ type channels struct {
 	close          func()         // ends everything, in whatever state
 }
 
-// setSize tells the remote terminal its size.
 func (c *channels) setSize(s size) error {
 	if c.resize == nil || s.Width == 0 || s.Height == 0 {
 		return nil
@@ -184,7 +177,6 @@ type size struct {
 	Width, Height uint16
 }
 
-// openChannels dials with the transport that was asked for.
 func openChannels(ctx context.Context, raw string, s Streams, first size, o Options) (*channels, error) {
 	u, err := completeURL(raw)
 	if err != nil {
@@ -209,8 +201,8 @@ func openChannels(ctx context.Context, raw string, s Streams, first size, o Opti
 	return ch, nil
 }
 
-// freshURL returns a URL for another attempt: the same one without Options.FreshURL,
-// as a server may refuse an upgrade before it uses the token up.
+// freshURL returns a URL for another attempt. Without Options.FreshURL that is the same one:
+// a server may refuse an upgrade before it uses the token up.
 func freshURL(ctx context.Context, used *url.URL, o Options) (*url.URL, error) {
 	if o.FreshURL == nil {
 		return used, nil
@@ -308,9 +300,8 @@ func (x *session) startOutput(ch *channels) chan error {
 	return end
 }
 
-// localOutput is a local writer of a session. Its first error is what the session
-// ends with. A reader that went away, as head does, is reported the way a shell
-// would: ended by SIGPIPE.
+// localOutput is a local writer of a session. Its first error ends the session. A
+// reader that went away, as head does, is reported as a shell would: ended by SIGPIPE.
 type localOutput struct {
 	session  *session
 	to       io.Writer
@@ -318,7 +309,6 @@ type localOutput struct {
 	reported bool
 }
 
-// Write implements io.Writer. It is not called at the same time as another.
 func (o *localOutput) Write(p []byte) (int, error) {
 	o.session.writing.Add(1)
 	n, err := o.to.Write(p)
@@ -335,9 +325,8 @@ func (o *localOutput) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// drain waits for output that is still on its way after the status. Nothing is
-// lost to a slow local reader; only a server that stays silent without closing
-// is left.
+// drain waits for output that is still on its way after the status, however slow the local
+// reader is, until the server is silent for drainIdle.
 func (x *session) drain(ctx context.Context, out <-chan error) error {
 	if out == nil {
 		return nil

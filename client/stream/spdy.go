@@ -69,7 +69,7 @@ func (c *channels) createSPDY(ctx context.Context, conn *spdyConn, s Streams, fi
 	return err
 }
 
-// spdyConn is a SPDY connection together with the network connection below it,
+// spdyConn is a SPDY connection and the network connection below it,
 // which spdystream would not close while it waits for a silent peer.
 type spdyConn struct {
 	httpstream.Connection
@@ -98,7 +98,6 @@ func dialSPDY(ctx context.Context, u *url.URL, o Options, protocol string) (*spd
 	return &spdyConn{Connection: conn, raw: upgraded}, nil
 }
 
-// upgrade speaks the HTTP part of the handshake.
 func upgrade(raw net.Conn, u *url.URL, protocol string) (*frames.Conn, error) {
 	req := &http.Request{Method: http.MethodPost, URL: u, Host: u.Host, Header: http.Header{
 		httpstream.HeaderConnection:      {httpstream.HeaderUpgrade},
@@ -137,7 +136,7 @@ func upgradeError(resp *http.Response) *UpgradeError {
 	return &UpgradeError{Code: resp.StatusCode, Message: text}
 }
 
-// open creates a stream. It gives up when the connection breaks, where the
+// open creates a stream. It fails at once when the connection breaks; the
 // library would wait for its timeout.
 func (c *spdyConn) open(ctx context.Context, headers http.Header) (httpstream.Stream, error) {
 	type result struct {
@@ -168,9 +167,8 @@ func (c *spdyConn) open(ctx context.Context, headers http.Header) (httpstream.St
 	}
 }
 
-// close ends the session if the peer listens, and closes the connection in any case. To
-// one that is gone there is nothing to say, and the library would wait forever for
-// the end of a stream that was opened after it went.
+// close ends the session if the peer listens, and closes the connection in any case. The
+// library would wait forever for the end of a stream that was opened after the peer went.
 func (c *spdyConn) close() {
 	select {
 	case <-c.CloseChan():

@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is the user's, for as long as a session owns it. A nil terminal is
-// a session without one.
+// terminal is the user's, owned by a session. It is nil without a terminal.
 type terminal struct {
 	fd     uintptr
 	typing bool // it is the input, too
@@ -25,7 +24,6 @@ type terminal struct {
 	ended bool        // the session is over: a late SIGCONT changes nothing
 }
 
-// newTerminal is nil unless the session has a TTY and its input or output is a terminal.
 func newTerminal(s Streams) *terminal {
 	fds := terminals(s)
 	if !s.TTY || len(fds) == 0 {
@@ -110,7 +108,6 @@ func rawOutput(fd uintptr) (*term.State, error) {
 	return state, unix.IoctlSetTermios(int(fd), unix.TCSETS, modes)
 }
 
-// restore gives the terminal back as it was found.
 func (t *terminal) restore() {
 	if t == nil {
 		return
@@ -123,7 +120,6 @@ func (t *terminal) restore() {
 	}
 }
 
-// end gives the terminal back for good.
 func (t *terminal) end() {
 	if t == nil {
 		return

@@ -10,14 +10,12 @@ import (
 
 const (
 	forwardProtocol = "portforward.k8s.io"
-	// SPDY as it is spoken here has no flow control per stream: a connection
-	// that is not read holds up those that share its tunnel. So each has its
-	// own, until there are many: a tunnel costs most of a megabyte on either
-	// side. Then a few share one.
+	// The streams of a tunnel have no flow control: a connection that is not read blocks those
+	// that share its tunnel. So each has its own, until there are many: a tunnel costs nearly a
+	// megabyte on either side.
 	ownTunnels = 16
 	perTunnel  = 8
-	// keptIdle tunnels wait for the next connections.
-	keptIdle = 2
+	keptIdle   = 2
 )
 
 // tunnel is a streaming connection that carries forwarded connections.
@@ -42,8 +40,7 @@ func (t *tunnel) usable() bool {
 	return t.users < perTunnel && !t.spoiled.Load() && t.stalled.Load() == 0
 }
 
-// pool keeps as many tunnels as there are connections for, and a few for the
-// next ones.
+// pool keeps tunnels for all connections, and keptIdle for the next ones.
 type pool struct {
 	url func(ctx context.Context) (string, error)
 	o   Options
@@ -55,7 +52,7 @@ type pool struct {
 	closed bool
 }
 
-// get takes a place in a tunnel and opens one where there is no place.
+// get takes a place in a tunnel, of a new one if need be.
 func (p *pool) get(ctx context.Context) (*tunnel, error) {
 	if t := p.free(); t != nil {
 		return t, nil
@@ -95,8 +92,8 @@ func (p *pool) dial(ctx context.Context) (*tunnel, error) {
 	return &tunnel{spdyConn: conn, users: 1}, nil
 }
 
-// free takes a place in a tunnel that works, and forgets those that broke. It
-// prefers one without users, and shares one only where there are many.
+// free takes a place in a working tunnel, and forgets broken ones. It
+// prefers one without users, and shares one only if there are many.
 func (p *pool) free() *tunnel {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,7 +117,6 @@ func (p *pool) free() *tunnel {
 	return found
 }
 
-// put gives a place back.
 func (p *pool) put(t *tunnel) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,7 +128,6 @@ func (p *pool) put(t *tunnel) {
 	go t.close()
 }
 
-// idle counts the tunnels without users.
 func (p *pool) idle() int {
 	n := 0
 	for _, t := range p.live {
@@ -143,7 +138,6 @@ func (p *pool) idle() int {
 	return n
 }
 
-// close closes all tunnels and refuses new ones.
 func (p *pool) close() {
 	p.mu.Lock()
 	live := p.live

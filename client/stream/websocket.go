@@ -54,7 +54,6 @@ func (w *wsWriter) Close() error {
 	return nil
 }
 
-// openWebSocket dials the URL as a WebSocket.
 func openWebSocket(ctx context.Context, u *url.URL, s Streams, first size, o Options) (*channels, error) {
 	conn, err := dialWebSocket(ctx, u, o)
 	if err != nil {
@@ -153,7 +152,7 @@ func demultiplex(conn *wsConn, sinks map[byte]*io.PipeWriter) {
 	}
 }
 
-// keepAlive pings, so that a silent session is not taken for a dead one.
+// keepAlive pings, so that no proxy ends a silent session.
 func keepAlive(conn *wsConn, done <-chan struct{}) {
 	t := time.NewTicker(wsPing)
 	defer t.Stop()

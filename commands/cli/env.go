@@ -21,6 +21,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	_ "github.com/crishim/crishim/internal/gogc" // sets GOGC before main
+	"github.com/crishim/crishim/internal/rundir"
 	"github.com/crishim/crishim/output"
 	"github.com/crishim/crishim/shim"
 	"github.com/crishim/crishim/shim/docker"
@@ -106,7 +107,7 @@ func SystemEnv(version string) *Env {
 		OutTerminal: isTerminal(os.Stdout),
 		ErrTerminal: isTerminal(os.Stderr),
 		Width:       terminalWidth,
-		RunDir:      func() (string, error) { return client.RunDir(os.LookupEnv) },
+		RunDir:      func() (string, error) { return rundir.Base(os.LookupEnv) },
 		ConfigFile:  client.DefaultConfigFile,
 		Executable:  executable,
 	}
@@ -355,11 +356,13 @@ func (env *Env) ClientOptions(longRunning bool) (client.Options, error) {
 	}
 	g := &env.global
 	o := client.Options{
-		RuntimeEndpoint: cmp.Or(strings.Join(g.runtimeEndpoints, ""), env.getenv("CONTAINER_RUNTIME_ENDPOINT")),
-		ImageEndpoint:   cmp.Or(g.imageEndpoint, env.getenv("IMAGE_SERVICE_ENDPOINT")),
+		RuntimeEndpoint: cmp.Or(strings.Join(g.runtimeEndpoints, ""), env.getenv("CONTAINER_RUNTIME_ENDPOINT"), config.RuntimeEndpoint),
+		ImageEndpoint:   cmp.Or(g.imageEndpoint, env.getenv("IMAGE_SERVICE_ENDPOINT"), config.ImageEndpoint),
 		Images:          env.images,
 		ConnectTimeout:  cmp.Or(g.connectTimeout, env.ConnectTimeout),
 		Timeout:         g.timeout,
+		QueryTimeout:    max(config.Timeout, 0),
+		MaxRetries:      config.MaxRetries,
 		LookupEnv:       env.LookupEnv,
 		Engines:         func(host string) []client.Engine { return docker.Endpoints(host, env.LookupEnv) },
 		Now:             env.Now,
@@ -379,12 +382,10 @@ func (env *Env) ClientOptions(longRunning bool) (client.Options, error) {
 		o.Debug = env.Debugf
 	}
 	o.Batch = env.of != nil
-	// Without being asked for, a missing socket is not waited for.
 	if g.maxRetries != noRetries {
 		o.MaxRetries = g.maxRetries
-		return config.Options(o, client.KeyMaxRetries), nil
 	}
-	return config.Options(o), nil
+	return o, nil
 }
 
 // startShim starts the embedded dockershim on an engine that was found.

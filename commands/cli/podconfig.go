@@ -14,6 +14,7 @@ import (
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -44,12 +45,12 @@ func NewUID() string {
 }
 
 // RunPod makes a pod, with a directory for its logs if it has none.
-func RunPod(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandboxConfig, handler string) (string, error) {
+func RunPod(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandboxConfig, handler string, opts ...grpc.CallOption) (string, error) {
 	given := pod.LogDirectory
 	if err := completeLogs(pod, conn.Embedded); err != nil {
 		return "", err
 	}
-	res, err := conn.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: pod, RuntimeHandler: handler})
+	res, err := conn.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: pod, RuntimeHandler: handler}, opts...)
 	if err != nil && given == "" && pod.LogDirectory != "" {
 		err = Join(err, RemoveOwnLogs(pod.GetMetadata()))
 	}
@@ -108,13 +109,8 @@ func CancelFlag(to *time.Duration) urfave.Flag {
 	return DurationFlag(to, "cancel-timeout", "timeout of each request: 5, 5s, 1m", "T")
 }
 
-// Limited puts --cancel-timeout in the place of the usual limit.
-func Limited(ctx context.Context, d time.Duration) context.Context {
-	if d <= 0 {
-		return ctx
-	}
-	return client.WithTimeout(ctx, d, "--cancel-timeout")
-}
+// Limited puts --cancel-timeout in the place of the usual limit of a request.
+func Limited(d time.Duration) grpc.CallOption { return client.Timeout(d, "--cancel-timeout") }
 
 // DryRunFlag returns --dry-run of the verbs that send one request.
 func DryRunFlag(to *bool) urfave.Flag {

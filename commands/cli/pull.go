@@ -9,6 +9,7 @@ import (
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
+	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -161,9 +162,6 @@ func (o *PullOptions) Pull(ctx context.Context, env *Env, conn *client.Conn, spe
 	if err != nil {
 		return "", err
 	}
-	if o.timeout > 0 {
-		ctx = client.WithTimeout(ctx, o.timeout, "--pull-timeout")
-	}
 	for attempt := 0; ; attempt++ {
 		ref, err := o.pullOnce(ctx, env, conn, &runtimeapi.PullImageRequest{Image: spec, Auth: auth, SandboxConfig: pod})
 		if err == nil {
@@ -235,10 +233,12 @@ func (o *PullOptions) authFor(ctx context.Context, env *Env, image string) (*run
 	return auth.Lookup(ctx, image, auth.Options{AuthFile: o.authFile, LookupEnv: env.LookupEnv, Plugins: o.plugins.Plugins, Stderr: env.Err})
 }
 
+func (o *PullOptions) limit() grpc.CallOption { return client.Timeout(o.timeout, "--pull-timeout") }
+
 // pullOnce pulls, with progress if o.Progress.
 func (o *PullOptions) pullOnce(ctx context.Context, env *Env, conn *client.Conn, r *runtimeapi.PullImageRequest) (string, error) {
 	if !o.Progress {
-		res, err := conn.Image.PullImage(ctx, r)
+		res, err := conn.Image.PullImage(ctx, r, o.limit())
 		return res.GetImageRef(), err
 	}
 	display := o.Display
@@ -246,16 +246,16 @@ func (o *PullOptions) pullOnce(ctx context.Context, env *Env, conn *client.Conn,
 		display = progress.Start(env.ProgressOptions())
 		defer display.Close()
 	}
-	return pullShowing(ctx, conn, r, display)
+	return pullShowing(ctx, conn, r, display, o.limit())
 }
 
 // pullShowing pulls and shows the progress. Our own shim reports each layer; of other
 // runtimes only the elapsed time is known, and how much the images have grown.
-func pullShowing(ctx context.Context, conn *client.Conn, r *runtimeapi.PullImageRequest, display *progress.Display) (string, error) {
+func pullShowing(ctx context.Context, conn *client.Conn, r *runtimeapi.PullImageRequest, display *progress.Display, opts ...grpc.CallOption) (string, error) {
 	shown := display.Pull(r.GetImage().GetImage())
 	defer shown.Close()
 	if r.GetImage().GetRuntimeHandler() == "" { // for which the private service has no field
-		id, err := conn.PullReporting(ctx, r.GetImage().GetImage(), r.GetAuth(), shown.Report)
+		id, err := conn.PullReporting(ctx, r.GetImage().GetImage(), r.GetAuth(), shown.Report, opts...)
 		if !errors.Is(err, client.ErrNotDockershim) {
 			return id, err
 		}
@@ -267,7 +267,7 @@ func pullShowing(ctx context.Context, conn *client.Conn, r *runtimeapi.PullImage
 		}
 		return used, err
 	})
-	res, err := conn.Image.PullImage(ctx, r)
+	res, err := conn.Image.PullImage(ctx, r, opts...)
 	return res.GetImageRef(), err
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
+	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -102,7 +103,7 @@ func (o *createOptions) run(ctx context.Context, env *cli.Env) error {
 			return err
 		}
 	}
-	id, err := createContainer(cli.Limited(ctx, o.cancel), conn, pod.GetId(), o.container, o.pod)
+	id, err := createContainer(ctx, conn, pod.GetId(), o.container, o.pod, cli.Limited(o.cancel))
 	if err != nil {
 		return err
 	}
@@ -115,9 +116,9 @@ func (o *createOptions) print(env *cli.Env, podID string) error {
 }
 
 // createContainer completes the configuration and creates the container, for every verb that does.
-func createContainer(ctx context.Context, conn *client.Conn, podID string, container *runtimeapi.ContainerConfig, pod *runtimeapi.PodSandboxConfig) (string, error) {
+func createContainer(ctx context.Context, conn *client.Conn, podID string, container *runtimeapi.ContainerConfig, pod *runtimeapi.PodSandboxConfig, opts ...grpc.CallOption) (string, error) {
 	completeContainer(container, pod)
-	res, err := conn.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: podID, Config: container, SandboxConfig: pod})
+	res, err := conn.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: podID, Config: container, SandboxConfig: pod}, opts...)
 	if cli.IsGone(err) {
 		return "", cli.WithHint(err, "`crishim pull %s` gets the image, `crishim create --with-pull` does both", container.GetImage().GetImage())
 	}

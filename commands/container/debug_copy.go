@@ -64,13 +64,14 @@ func (o *debugOptions) createCopy(ctx context.Context, env *cli.Env, r *runner, 
 	r.madePod = true
 	label := map[string]string{kube.LabelDebug: target.GetId()}
 	if own {
-		r.containerID, err = r.conn.CopyContainer(ctx, &api.CopyContainerRequest{
+		copied, err := r.conn.Crishim().CopyContainer(ctx, &api.CopyContainerRequest{
 			ContainerId: target.GetId(), PodSandboxId: r.podID, Image: o.image, Name: o.copyTo, Command: o.exec.command,
 			Tty: o.exec.session.TTY, Stdin: o.exec.session.Stdin, Labels: label, Temporary: !o.keep,
 		})
 		if cli.IsGone(err) {
 			err = cli.WithHint(err, "`crishim pull %s` gets the image", target.GetImage().GetImage())
 		}
+		r.containerID = copied.GetContainerId()
 		return err
 	}
 	config.Metadata, config.LogPath = &runtimeapi.ContainerMetadata{Name: o.copyTo}, ""

@@ -255,7 +255,10 @@ func (o *execOptions) stream(ctx context.Context, conn *client.Conn, c *runtimea
 	url := ""
 	start := newStartErrorFilter(&s)
 	session := o.session
-	session.Options.OnDetach = func(ctx context.Context) error { return conn.DetachExec(ctx, url) }
+	session.Options.OnDetach = func(ctx context.Context) error {
+		_, err := conn.Crishim().DetachExec(ctx, &api.DetachExecRequest{Url: url})
+		return err
+	}
 	err = session.Dial(ctx, conn, s, func(ctx context.Context) (_ string, err error) {
 		url, err = conn.Exec(ctx, request, o.process)
 		return url, err

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 )
@@ -71,7 +72,7 @@ func (o *killOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 				env.RecordEnd(c.Object, "crishim kill")
 			}
 			id := c.Object.GetId()
-			err := conn.SignalContainer(ctx, id, o.signal)
+			_, err := conn.Crishim().SignalContainer(ctx, &api.SignalContainerRequest{ContainerId: id, Signal: o.signal})
 			if !errors.Is(err, client.ErrNotDockershim) {
 				return err
 			}

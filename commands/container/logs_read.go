@@ -12,8 +12,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/api"
@@ -116,7 +114,7 @@ func engineLog(ctx context.Context, conn *client.Conn, o logfile.Options, id str
 		if !o.Until.IsZero() {
 			request.UntilUnixNano = o.Until.UnixNano()
 		}
-		records, err := api.NewCrishimClient(conn.ClientConn()).ContainerLogs(ctx, request)
+		records, err := conn.Crishim().ContainerLogs(ctx, request)
 		if err != nil {
 			return err
 		}
@@ -125,8 +123,6 @@ func engineLog(ctx context.Context, conn *client.Conn, o logfile.Options, id str
 			switch {
 			case errors.Is(err, io.EOF):
 				return nil
-			case status.Code(err) == codes.Unimplemented:
-				return client.ErrNotDockershim
 			case err != nil:
 				return err
 			}

@@ -8,6 +8,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 )
@@ -15,13 +16,12 @@ import (
 type pauseOptions struct {
 	cli.Targets
 	verb string
-	call func(*client.Conn, context.Context, string) error
 	tool string // what ctr task and runc call it
 }
 
 // NewPause returns the verb that freezes containers, which CRI cannot.
 func NewPause(env *cli.Env) *cli.Verb {
-	o := &pauseOptions{verb: "pause", call: (*client.Conn).PauseContainer, tool: "pause"}
+	o := &pauseOptions{verb: "pause", tool: "pause"}
 	return &cli.Verb{
 		Name:      "pause",
 		Usage:     "freeze the processes of containers",
@@ -37,7 +37,7 @@ func NewPause(env *cli.Env) *cli.Verb {
 
 // NewUnpause returns the verb that undoes it.
 func NewUnpause(env *cli.Env) *cli.Verb {
-	o := &pauseOptions{verb: "unpause", call: (*client.Conn).UnpauseContainer, tool: "resume"}
+	o := &pauseOptions{verb: "unpause", tool: "resume"}
 	return &cli.Verb{
 		Name:      "unpause",
 		Usage:     "let the processes of paused containers go on",
@@ -60,7 +60,7 @@ func (o *pauseOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn)
 		What: "running container", Doing: strings.TrimSuffix(o.verb, "e") + "ing",
 		Would: func(c cli.ContainerTarget) string { return "Would " + o.verb + " " + c.Called() },
 		Do: func(_ *cli.Env, c cli.ContainerTarget) error {
-			err := o.call(conn, ctx, c.Object.GetId())
+			_, err := conn.Crishim().PauseContainer(ctx, &api.PauseContainerRequest{ContainerId: c.Object.GetId(), Unpause: o.verb == "unpause"})
 			if errors.Is(err, client.ErrNotDockershim) {
 				return onlyOurShim(conn, "CRI cannot "+o.verb+" containers", o.tool+" "+c.Object.GetId(), o.tool+" "+c.Object.GetId())
 			}

@@ -13,6 +13,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/kube"
@@ -55,7 +56,7 @@ func (o *restartOptions) run(ctx context.Context, env *cli.Env, conn *client.Con
 			return false, o.refuse(ctx, env, conn, c)
 		},
 		Do: func(env *cli.Env, c cli.ContainerTarget) error {
-			err := conn.RestartContainer(ctx, c.Object.GetId(), o.grace)
+			_, err := conn.Crishim().RestartContainer(ctx, &api.RestartContainerRequest{ContainerId: c.Object.GetId(), Timeout: int64(math.Ceil(o.grace.Seconds()))})
 			if errors.Is(err, client.ErrNotDockershim) {
 				return o.recreate(ctx, env, conn, c.Object)
 			}

@@ -156,9 +156,9 @@ func (r *runner) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	ctx = cli.Limited(ctx, r.cancel)
+	limit := cli.Limited(r.cancel)
 	if r.podRef == "" {
-		r.podID, err = cli.RunPod(ctx, r.conn, r.pod, r.handler)
+		r.podID, err = cli.RunPod(ctx, r.conn, r.pod, r.handler, limit)
 		r.madePod = err == nil
 	} else {
 		err = r.joinPod(ctx)
@@ -166,10 +166,10 @@ func (r *runner) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if r.containerID, err = createContainer(ctx, r.conn, r.podID, r.container, r.pod); err != nil {
+	if r.containerID, err = createContainer(ctx, r.conn, r.podID, r.container, r.pod, limit); err != nil {
 		return err
 	}
-	_, err = r.conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: r.containerID})
+	_, err = r.conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: r.containerID}, limit)
 	return err
 }
 

@@ -54,7 +54,7 @@ func (o *runpOptions) run(ctx context.Context, env *cli.Env) error {
 		return err
 	}
 	defer conn.Close()
-	id, err := cli.RunPod(cli.Limited(ctx, o.cancel), conn, o.pod, o.handler)
+	id, err := cli.RunPod(ctx, conn, o.pod, o.handler, cli.Limited(o.cancel))
 	if err != nil {
 		return err
 	}

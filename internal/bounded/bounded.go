@@ -1,5 +1,5 @@
-// Package bounded reads files up to a limit: what a user or a container names may be a
-// device such as /dev/zero, which has no end and would take all memory.
+// Package bounded reads files up to a limit: a file that a user or a container names may be a
+// device such as /dev/zero, which has no end.
 package bounded
 
 import (
@@ -53,6 +53,14 @@ func readAll(f *os.File, err error, limit int64) ([]byte, error) {
 	return text, err
 }
 
+// Reason returns an error of a file without the path, for a message that has it already.
+func Reason(err error) string {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		return pe.Err.Error()
+	}
+	return err.Error()
+}
+
 // OpenFile opens an untrusted regular file. It does not block: neither until a pipe has
 // another end, nor until a container gives up its lease on the file.
 func OpenFile(path string, flags int) (*os.File, error) {
@@ -76,15 +84,15 @@ func Open(path string) (*os.File, error) { return OpenFile(path, os.O_RDONLY|sys
 
 var errNotRegular = errors.New("not a regular file")
 
-// WalkSum is what a walk has found.
+// WalkSum is the result of Walk.
 type WalkSum struct {
 	Bytes uint64 // on the disk
 	Files uint64 // and directories
-	More  bool   // there are more than the limit
+	More  bool   // than the limit
 }
 
-// Walk sums the files of a directory, one with several names once. It does not leave the file system. What is removed
-// meanwhile is not counted. Containers may write there: there may be any number of files, and a link in the place of a
+// Walk sums the files of a directory, hard links once. It does not leave the file system, nor count what is removed
+// meanwhile. Containers may write there: there may be any number of files, and a symbolic link in the place of a
 // directory. It ends after limit files and directories; 0 means no limit.
 func Walk(ctx context.Context, dir string, limit uint64) (sum WalkSum, err error) {
 	root, err := os.OpenRoot(dir)
@@ -140,7 +148,6 @@ func (w *WalkSum) count(info fs.FileInfo, device uint64, linked map[uint64]bool)
 	return true
 }
 
-// entries reads a directory, some entries at a time.
 func entries(ctx context.Context, root *os.Root, name string, each func(fs.DirEntry)) error {
 	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {

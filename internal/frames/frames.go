@@ -1,4 +1,4 @@
-// Package frames is what both ends of a streaming connection add to moby/spdystream, which
+// Package frames has the limits that both ends of a streaming connection put on moby/spdystream, which
 // reads and writes the frames of SPDY.
 package frames
 
@@ -10,20 +10,19 @@ import (
 	"net"
 )
 
-// Size is that of the largest piece of a stream that becomes a frame. A frame costs several
+// Size is the largest piece of a stream in a frame. A frame costs several
 // hand-offs between goroutines whatever its size.
 const Size = 128 << 10
 
-// Copy is io.Copy with pieces of Size. Writers and readers that would copy by themselves,
-// as a TCP connection does, take smaller ones and are not asked to.
+// Copy is io.Copy with pieces of Size. A TCP connection's own ReadFrom takes smaller ones.
 func Copy(to io.Writer, from io.Reader) error {
 	_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, Size))
 	return err
 }
 
-// Control frames that a streaming connection has, and their lengths. The library reads as
-// much of a frame as its type needs, whatever its length is: one of another length would let
-// the two disagree about where the next one begins.
+// Control frames of a streaming connection, and their lengths. The library reads as
+// much of a frame as its type needs, whatever its length is: after a frame of another length
+// the next one would begin elsewhere.
 const (
 	synStream  = 1 // opens a stream; at least 10
 	synReply   = 2 // at least 4
@@ -39,10 +38,10 @@ const (
 	maxID      = 1<<31 - 1
 )
 
-// Conn is a network connection below SPDY. It keeps from the library what would make it
-// hold too much memory for a peer: the library queues 250 data frames of up to 16 MiB that
+// Conn is a network connection below SPDY. It limits the memory that the library holds for a
+// peer: the library queues 250 data frames of up to 16 MiB that
 // are not read, so frames longer than Size come in pieces; and it starts a goroutine for
-// each stream id that is not new, so that ends the connection.
+// each stream id that is not new, so such an id ends the connection.
 type Conn struct {
 	net.Conn
 	from io.Reader
@@ -57,10 +56,9 @@ type Conn struct {
 	frame []byte // that is being written
 }
 
-// frameLength reads the length of what follows the header of a frame.
 func frameLength(header []byte) uint32 { return binary.BigEndian.Uint32(header[4:]) & 0xffffff }
 
-// NewConn makes a connection that is read through from, which has what came with the HTTP
+// NewConn returns a connection that is read through from, which has the bytes that came with the HTTP
 // request or answer.
 func NewConn(conn net.Conn, from io.Reader) *Conn { return &Conn{Conn: conn, from: from} }
 
@@ -103,7 +101,7 @@ func (c *Conn) Close() error {
 }
 
 // next reads the header of a frame, or makes that of the next piece of a data frame. The
-// first word is the stream of a data frame or the type of a control frame, the second has
+// first word has the stream of a data frame or the type of a control frame, the second
 // flags and length.
 func (c *Conn) next() error {
 	if c.more == 0 {
@@ -127,7 +125,6 @@ func (c *Conn) next() error {
 	return nil
 }
 
-// control checks a control frame.
 func (c *Conn) control(length uint32) error {
 	kind, valid := binary.BigEndian.Uint16(c.header[2:]), false
 	switch kind {

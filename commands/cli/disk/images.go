@@ -52,7 +52,7 @@ func (i *Images) count(held []int32) {
 }
 
 func readImages(ctx context.Context, conn *client.Conn, list []*runtimeapi.Image, times bool) (i *Images, held []int32, err error) {
-	answer, err := conn.ImageUsage(ctx, times)
+	answer, err := api.NewCrishimClient(conn.ImageClientConn()).ImageUsage(ctx, &api.ImageUsageRequest{Times: times})
 	switch {
 	case err == nil:
 		return ofShim(answer), nil, nil

@@ -66,7 +66,7 @@ func (n *Node) Part(name string, collect func(context.Context, *client.Conn) (fu
 		if n.conn == nil {
 			return nil, errNoRuntime
 		}
-		return collect(client.WithTimeout(ctx, cmp.Or(n.CallLimit, callLimit), "--timeout"), n.conn)
+		return collect(ctx, n.conn)
 	}}
 }
 
@@ -97,6 +97,7 @@ func (n *Node) connect(ctx context.Context) (func(*Report), error) {
 		n.conn = nil
 		return nil, err
 	}
+	n.conn.LimitCalls(callLimit)
 	v := n.conn.Version
 	return func(r *Report) {
 		r.Endpoint = bare(n.conn.RuntimeEndpoint)
