@@ -74,3 +74,14 @@ func TestMalformedPullSecrets(t *testing.T) {
 		}
 	}
 }
+
+// TestMissingPullSecret: the pull is tried without it, and its failure names it.
+func TestMissingPullSecret(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p, set := parse(t, "  imagePullSecrets: [{name: gone}]\n  containers: [{name: a, image: \"h.example/a:1\"}]")
+	auths, missing, err := f.credentials(t.Context(), p, "h.example/a:1", set)
+	if len(auths) > 0 || err != nil || missing == nil || missing.Error() != "secret default/gone not found" {
+		t.Errorf("got %v, %v, %v", auths, missing, err)
+	}
+}

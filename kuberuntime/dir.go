@@ -37,7 +37,8 @@ type directory struct {
 	pods     map[string]desired // by uid
 	broken   map[string]bool    // files with problems
 	problem  error
-	settled  bool // the directory could be listed, and no file has changed within the settle time
+	warnings error // what of the manifests has no effect
+	settled  bool  // the directory could be listed, and no file has changed within the settle time
 }
 
 type source struct {
@@ -207,7 +208,10 @@ func (f *directory) parse() error {
 			s.good = s.data
 		}
 	}
-	f.pods = pods
+	f.pods, f.warnings = pods, nil
+	for _, text := range set.Warnings {
+		f.warnings = errors.Join(f.warnings, errors.New(text))
+	}
 	return errors.Join(problems...)
 }
 

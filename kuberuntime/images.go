@@ -212,7 +212,8 @@ func (m *Manager) credentials(ctx context.Context, p *v1.Pod, image string, set 
 	for _, ref := range p.Spec.ImagePullSecrets {
 		secret := set.Secrets[p.Namespace+"/"+ref.Name]
 		if secret == nil {
-			return nil, nil, fmt.Errorf("secret %s/%s not found", p.Namespace, ref.Name)
+			missing = inOneLine(missing, fmt.Errorf("secret %s/%s not found", p.Namespace, ref.Name))
+			continue
 		}
 		found, err := secretAuths(secret, image)
 		if err != nil {
@@ -221,13 +222,13 @@ func (m *Manager) credentials(ctx context.Context, p *v1.Pod, image string, set 
 		auths = append(auths, found...)
 	}
 	if m.o.Auth == nil {
-		return auths, nil, nil
+		return auths, missing, nil
 	}
-	host, missing := m.o.Auth(ctx, image)
+	host, err := m.o.Auth(ctx, image)
 	if host != nil {
 		auths = append(auths, host)
 	}
-	return auths, missing, ctx.Err()
+	return auths, inOneLine(missing, err), ctx.Err()
 }
 
 // secretAuths reads a pull secret of either form and picks the entries that match, the most specific

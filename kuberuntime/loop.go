@@ -140,6 +140,7 @@ func (l *Loop) RunOnce(ctx context.Context, wait Wait) error {
 			return errors.Join(readErr, err)
 		}
 	}
+	l.report("manifests", l.directory.warnings)
 	pods, err := l.m.GetPods(ctx, true)
 	if err != nil {
 		return errors.Join(readErr, err)
@@ -184,6 +185,7 @@ func (l *Loop) RunOnce(ctx context.Context, wait Wait) error {
 func (l *Loop) iterate(ctx context.Context) {
 	changed, err := l.directory.read()
 	l.report("directory", err)
+	l.report("manifests", l.directory.warnings)
 	l.keepInvalid(err)
 	l.fresh = l.fresh || changed
 	waited := l.state.blocks(false)

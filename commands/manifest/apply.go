@@ -65,6 +65,11 @@ func (o *applyOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 	if err = cmp.Or(o.wait.check(c), o.view.Check(env), o.plugins.Load(env)); err == nil {
 		o.set, err = readManifests(env, o.files)
 	}
+	if err == nil {
+		for _, text := range o.set.Warnings {
+			env.Warn("%s", output.Sanitize(text))
+		}
+	}
 	return err
 }
 

@@ -167,7 +167,7 @@ func Field(p *v1.Pod, host Host, podIPs []string, path string) (string, error) {
 	case "spec.nodeName":
 		return host.Name, nil
 	case "spec.serviceAccountName":
-		return "default", nil
+		return cmp.Or(p.Spec.ServiceAccountName, p.Spec.DeprecatedServiceAccount, "default"), nil
 	case "status.hostIP":
 		return cmp.Or(host.IPs...), nil
 	case "status.hostIPs":

@@ -255,7 +255,7 @@ func TestNamesThatAreTooLong(t *testing.T) {
 func TestParseReportsEverything(t *testing.T) {
 	t.Parallel()
 	_, err := parse("apiVersion: v1\nkind: Pod\nmetadata: {name: A_B}\nspec: {nodeSelector: {a: b}, containers: []}\n---\nkind: Job\n")
-	want := []string{"document 2: kind: Job", "document 1: metadata.name", "document 1: spec.nodeSelector: Forbidden: needs a scheduler", "document 1: spec.containers: Required"}
+	want := []string{"document 2: kind: Job", "document 1: metadata.name", "document 1: spec.nodeSelector[a]: Invalid value: \"b\": this node has no such label", "document 1: spec.containers: Required"}
 	for _, text := range want {
 		if err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("got %v, want %q in it", err, text)

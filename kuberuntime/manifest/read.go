@@ -10,6 +10,7 @@ package manifest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -98,11 +99,18 @@ func newParser() *parser {
 }
 
 func (p *parser) finish() (*Set, error) {
+	var accounts []string
 	for _, pod := range p.Pods {
 		Default(pod.Pod)
+		if name := cmp.Or(pod.Spec.ServiceAccountName, pod.Spec.DeprecatedServiceAccount); name != "" && name != "default" {
+			accounts = append(accounts, key(pod.Namespace, pod.Name))
+		}
 		for _, e := range Validate(pod.Pod, p.Set) {
 			p.problem(pod.Source, e.Field, e.ErrorBody())
 		}
+	}
+	if len(accounts) > 0 {
+		p.Warnings = append(p.Warnings, "there is no API server: pods get no token of their service account: "+strings.Join(accounts, ", "))
 	}
 	if len(p.problems) > 0 {
 		return p.Set, p.problems

@@ -39,6 +39,7 @@ type Set struct {
 	ConfigMaps     map[string]*v1.ConfigMap
 	Secrets        map[string]*v1.Secret
 	RuntimeClasses map[string]*nodev1.RuntimeClass
+	Warnings       []string // what of the input has no effect here
 }
 
 // add reads a file. The first document that exceeds a budget ends it.

@@ -7,10 +7,13 @@ import (
 	"net"
 	"os"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
@@ -25,6 +28,7 @@ func Validate(pod *v1.Pod, set *Set) field.ErrorList {
 	v.metadata(field.NewPath("metadata"))
 	spec := field.NewPath("spec")
 	v.refused(spec)
+	v.node(spec)
 	v.spec(spec)
 	v.volumes(spec.Child("volumes"))
 	v.containers(spec)
@@ -161,18 +165,15 @@ func (v *validator) refused(path *field.Path) {
 	no := func(asked bool, name, why string) { v.refuse(asked, path.Child(name), why) }
 	const scheduler = "needs a scheduler"
 	const api = "needs an API server"
-	no(len(spec.NodeSelector) > 0, "nodeSelector", scheduler)
-	no(spec.Affinity != nil, "affinity", scheduler)
-	no(len(spec.TopologySpreadConstraints) > 0, "topologySpreadConstraints", scheduler)
+	for i, c := range spec.TopologySpreadConstraints {
+		v.refuse(c.WhenUnsatisfiable != v1.ScheduleAnyway, path.Child("topologySpreadConstraints").Index(i), scheduler+" unless it is ScheduleAnyway")
+	}
 	no(len(spec.SchedulingGates) > 0, "schedulingGates", scheduler)
 	no(spec.SchedulingGroup != nil, "schedulingGroup", scheduler)
 	no(spec.SchedulerName != "" && spec.SchedulerName != v1.DefaultSchedulerName, "schedulerName", scheduler)
 	if host, err := os.Hostname(); spec.NodeName != "" {
 		no(err != nil || spec.NodeName != host, "nodeName", "names another node than this host")
 	}
-	no(spec.ServiceAccountName != "" && spec.ServiceAccountName != "default", "serviceAccountName", api)
-	no(spec.DeprecatedServiceAccount != "" && spec.DeprecatedServiceAccount != "default", "serviceAccount", api)
-	no(ptr.Deref(spec.AutomountServiceAccountToken, false), "automountServiceAccountToken", api)
 	no(len(spec.ReadinessGates) > 0, "readinessGates", api)
 	no(spec.Resources != nil, "resources", "needs a cgroup for the whole pod; give each container its own")
 	no(len(spec.ResourceClaims) > 0, "resourceClaims", "needs a resource driver")
@@ -182,6 +183,41 @@ func (v *validator) refused(path *field.Path) {
 	no(!ptr.Deref(spec.HostUsers, true), "hostUsers", "user namespaces for each pod are not supported")
 	no(spec.OS != nil && spec.OS.Name != v1.Linux, "os", "only linux pods run here")
 	no(len(spec.Overhead) > 0 && spec.RuntimeClassName == nil, "overhead", "is set by a RuntimeClass only")
+}
+
+// node compares a pod's nodeSelector and required node affinity with this node. Preferences, and affinity to other pods, are for a
+// scheduler that has a choice.
+func (v *validator) node(path *field.Path) {
+	spec := &v.pod.Spec
+	name, _ := os.Hostname()
+	own := labels.Set{
+		v1.LabelHostname: strings.ToLower(name), v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
+		"beta.kubernetes.io/os": runtime.GOOS, "beta.kubernetes.io/arch": runtime.GOARCH,
+	}
+	for _, key := range slices.Sorted(maps.Keys(spec.NodeSelector)) {
+		if at := path.Child("nodeSelector").Key(key); !own.Has(key) {
+			v.invalid(at, spec.NodeSelector[key], "this node has no such label")
+		} else if own[key] != spec.NodeSelector[key] {
+			v.invalid(at, spec.NodeSelector[key], "this node has %s", own[key])
+		}
+	}
+	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil || spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return
+	}
+	matches := func(terms []v1.NodeSelectorRequirement, own labels.Set) bool {
+		return !slices.ContainsFunc(terms, func(r v1.NodeSelectorRequirement) bool {
+			operator := strings.ToLower(string(r.Operator))
+			if r.Operator == v1.NodeSelectorOpDoesNotExist {
+				operator = string(selection.DoesNotExist)
+			}
+			requirement, err := labels.NewRequirement(r.Key, selection.Operator(operator), r.Values)
+			return err != nil || !requirement.Matches(own)
+		})
+	}
+	terms := spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	v.refuse(!slices.ContainsFunc(terms, func(t v1.NodeSelectorTerm) bool {
+		return len(t.MatchExpressions)+len(t.MatchFields) > 0 && matches(t.MatchExpressions, own) && matches(t.MatchFields, labels.Set{"metadata.name": name})
+	}), path.Child("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"), "this node does not match: it has "+own.String())
 }
 
 func (v *validator) dns(path *field.Path) {
@@ -220,8 +256,8 @@ func (v *validator) pullSecrets(path *field.Path) {
 		}
 		secret := v.set.Secrets[key(v.pod.Namespace, ref.Name)]
 		switch {
-		case secret == nil:
-			v.invalid(at, ref.Name, "Secret %s is not in the input", key(v.pod.Namespace, ref.Name))
+		case secret == nil: // an image may not need it
+			v.set.Warnings = append(v.set.Warnings, fmt.Sprintf("pod %s: the pull secret %s is not in the input", key(v.pod.Namespace, v.pod.Name), ref.Name))
 		case secret.Data[v1.DockerConfigJsonKey] == nil && secret.Data[v1.DockerConfigKey] == nil:
 			v.invalid(at, ref.Name, "the Secret has neither %s nor %s", v1.DockerConfigJsonKey, v1.DockerConfigKey)
 		}

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // TestBadManifests wants the document and the path of each problem; testdata/bad.txt says
@@ -89,5 +91,41 @@ stringData: {.dockerconfigjson: "{}"}
 `)
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSchedulingAndAccounts: a pod that this node fulfils runs here, whatever a scheduler would have preferred, and without a token.
+func TestSchedulingAndAccounts(t *testing.T) {
+	t.Parallel()
+	set, err := parse(`
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  serviceAccountName: robot
+  automountServiceAccountToken: true
+  imagePullSecrets: [{name: reg}]
+  nodeSelector: {kubernetes.io/os: linux, beta.kubernetes.io/os: linux}
+  topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway}]
+  affinity:
+    podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname}]}
+    nodeAffinity:
+      preferredDuringSchedulingIgnoredDuringExecution: [{weight: 1, preference: {matchExpressions: [{key: disk, operator: Exists}]}}]
+      requiredDuringSchedulingIgnoredDuringExecution:
+        nodeSelectorTerms:
+        - matchExpressions: [{key: disk, operator: Exists}]
+        - matchExpressions: [{key: kubernetes.io/os, operator: In, values: [linux, windows]}, {key: disk, operator: DoesNotExist}]
+  containers: [{name: main, image: "busybox:1"}]
+  volumes: [{name: token, projected: {sources: [{serviceAccountToken: {path: t}}]}}]
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"pod default/web: the pull secret reg is not in the input",
+		"there is no API server: pods get no token of their service account: default/web",
+	}
+	if diff := cmp.Diff(want, set.Warnings); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -71,7 +71,10 @@ func (v *validator) volumeSource(volume *v1.Volume, at *field.Path) {
 		v.downward(volume.DownwardAPI.Items, at.Child("downwardAPI", "items"))
 	case volume.Projected != nil:
 		v.files(at.Child("projected"), volume.Projected.DefaultMode, volume.Projected.DefaultUser)
-		v.projected(volume.Projected, at.Child("projected", "sources"))
+		mounted := slices.ContainsFunc(Containers(v.pod), func(c *v1.Container) bool {
+			return slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume.Name })
+		})
+		v.projected(volume.Projected, at.Child("projected", "sources"), mounted)
 	case volume.Image != nil:
 		v.image(at.Child("image", "reference"), volume.Image.Reference)
 		oneOf(v, at.Child("image", "pullPolicy"), volume.Image.PullPolicy, v1.PullAlways, v1.PullIfNotPresent, v1.PullNever)
@@ -83,7 +86,7 @@ func (v *validator) files(at *field.Path, mode *int32, user *int64) {
 	v.refuse(user != nil, at.Child("defaultUser"), "is not supported")
 }
 
-func (v *validator) projected(p *v1.ProjectedVolumeSource, list *field.Path) {
+func (v *validator) projected(p *v1.ProjectedVolumeSource, list *field.Path, mounted bool) {
 	seen := map[string]bool{}
 	unique := func(at *field.Path, name string) {
 		if name != "" {
@@ -98,7 +101,7 @@ func (v *validator) projected(p *v1.ProjectedVolumeSource, list *field.Path) {
 	}
 	for i, s := range p.Sources {
 		at := list.Index(i)
-		v.refuse(s.ServiceAccountToken != nil, at.Child("serviceAccountToken"), "needs an API server")
+		v.refuse(mounted && s.ServiceAccountToken != nil, at.Child("serviceAccountToken"), "needs an API server")
 		v.refuse(s.ClusterTrustBundle != nil, at.Child("clusterTrustBundle"), "needs an API server")
 		v.refuse(s.PodCertificate != nil, at.Child("podCertificate"), "needs an API server")
 		if n := pointers(s); n != 1 {
