@@ -27,12 +27,14 @@ import (
 )
 
 type applyOptions struct {
-	files         []string
-	set           *manifest.Set
-	wait          podWait
-	dryRun, quiet bool
-	plugins       cli.CredentialPlugins
-	view          cli.View
+	files   []string
+	set     *manifest.Set
+	wait    podWait
+	strict  bool
+	dryRun  bool
+	quiet   bool
+	plugins cli.CredentialPlugins
+	view    cli.View
 }
 
 // NewApply returns the verb that brings up the pods of manifests, or brings them up to date.
@@ -48,6 +50,7 @@ func NewApply(env *cli.Env) *cli.Verb {
 			"crishim apply web.yaml", "crishim apply --wait -f pods/", "crishim apply --wait=ready -f job.yaml", "crishim apply --dry-run -f web.yaml"),
 		Flags: slices.Concat([]urfave.Flag{
 			manifestFlag(&o.files),
+			cli.BoolFlag(&o.strict, "strict", "refuse kinds that need an API server instead of leaving them out"),
 			cli.BoolFlag(&o.dryRun, "dry-run", "print the CRI requests that would create the pods, and change nothing"),
 			cli.BoolFlag(&o.quiet, "quiet", "do not print the steps", "q"),
 		}, o.plugins.Flags(), o.wait.flags(), o.view.Flags()),
@@ -64,6 +67,9 @@ func (o *applyOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 	}
 	if err = cmp.Or(o.wait.check(c), o.view.Check(env), o.plugins.Load(env)); err == nil {
 		o.set, err = readManifests(env, o.files)
+	}
+	if err == nil && o.strict && o.set.LeftOut != "" {
+		err = cli.BadInput(errors.New("there are kinds that need an API server: " + o.set.LeftOut))
 	}
 	if err == nil {
 		for _, text := range o.set.Warnings {

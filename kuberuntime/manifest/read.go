@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -84,6 +85,7 @@ func Parse(contents ...File) (*Set, error) {
 type parser struct {
 	*Set
 	seen     map[string]Source // objects by kind and name
+	leftOut  map[string]int    // objects by kind
 	problems Errors
 	size     bounded.Budget
 	objects  bounded.Budget
@@ -93,6 +95,7 @@ func newParser() *parser {
 	return &parser{
 		Set:     &Set{ConfigMaps: map[string]*v1.ConfigMap{}, Secrets: map[string]*v1.Secret{}, RuntimeClasses: map[string]*nodev1.RuntimeClass{}},
 		seen:    map[string]Source{},
+		leftOut: map[string]int{},
 		size:    bounded.Budget{Left: MaxSize, Of: fmt.Sprintf("%d MiB of manifests, with their aliases expanded", MaxSize>>20)},
 		objects: bounded.Budget{Left: maxObjects, Of: fmt.Sprintf("%d objects", maxObjects)},
 	}
@@ -108,6 +111,12 @@ func (p *parser) finish() (*Set, error) {
 		for _, e := range Validate(pod.Pod, p.Set) {
 			p.problem(pod.Source, e.Field, e.ErrorBody())
 		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(p.leftOut)) {
+		p.LeftOut += fmt.Sprintf(", %d %s", p.leftOut[kind], kind)
+	}
+	if p.LeftOut = strings.TrimPrefix(p.LeftOut, ", "); p.LeftOut != "" {
+		p.Warnings = append(p.Warnings, "left out, as they need an API server: "+p.LeftOut)
 	}
 	if len(accounts) > 0 {
 		p.Warnings = append(p.Warnings, "there is no API server: pods get no token of their service account: "+strings.Join(accounts, ", "))

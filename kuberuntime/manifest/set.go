@@ -40,6 +40,7 @@ type Set struct {
 	Secrets        map[string]*v1.Secret
 	RuntimeClasses map[string]*nodev1.RuntimeClass
 	Warnings       []string // what of the input has no effect here
+	LeftOut        string   // the kinds that only an API server gives a meaning, with their numbers; a warning has it, too
 }
 
 // add reads a file. The first document that exceeds a budget ends it.
@@ -221,12 +222,17 @@ func (p *parser) addValue(src Source, value any) {
 	kind, _ := object["kind"].(string)
 	version, _ := object["apiVersion"].(string)
 	wanted, known := kinds[kind]
+	group, ofCluster := clusterKinds[kind]
 	switch {
 	case kind == "":
 		p.problem(src, "kind", "required")
 		if version == "" {
 			p.problems[len(p.problems)-1].hint = criHint(src.File, object)
 		}
+	case ofCluster && strings.HasPrefix(version, group):
+		p.leftOut[kind]++
+	case ofCluster:
+		p.problem(src, "apiVersion", fmt.Sprintf("invalid %q: must begin with %q for a %s", version, group, kind))
 	case !known:
 		p.problem(src, "kind", kind+" is not supported; crishim runs Pod, List, ConfigMap, Secret and RuntimeClass documents")
 	case version != wanted:
@@ -253,6 +259,24 @@ var kinds = map[string]string{
 	"Pod": "v1", "ConfigMap": "v1", "Secret": "v1", "RuntimeClass": "node.k8s.io/v1",
 	"List": "v1", "PodList": "v1", "ConfigMapList": "v1", "SecretList": "v1",
 }
+
+// clusterKinds are the kinds that only an API server gives a meaning, with the beginning of their API version.
+var clusterKinds = map[string]string{
+	"Namespace": "v1", "Service": "v1", "ServiceAccount": "v1", "Endpoints": "v1", "LimitRange": "v1", "ResourceQuota": "v1", "PersistentVolume": "v1",
+	"Role": rbac, "RoleBinding": rbac, "ClusterRole": rbac, "ClusterRoleBinding": rbac,
+	"Ingress": "networking.k8s.io/", "IngressClass": "networking.k8s.io/", "NetworkPolicy": "networking.k8s.io/",
+	"PodDisruptionBudget": "policy/", "HorizontalPodAutoscaler": "autoscaling/", "PriorityClass": "scheduling.k8s.io/",
+	"StorageClass": "storage.k8s.io/", "CSIDriver": "storage.k8s.io/", "VolumeSnapshotClass": "snapshot.storage.k8s.io/",
+	"EndpointSlice": "discovery.k8s.io/", "Lease": "coordination.k8s.io/", "FlowSchema": "flowcontrol.apiserver.k8s.io/",
+	"CustomResourceDefinition": "apiextensions.k8s.io/", "APIService": "apiregistration.k8s.io/",
+	"ValidatingWebhookConfiguration": admission, "MutatingWebhookConfiguration": admission,
+	"ValidatingAdmissionPolicy": admission, "ValidatingAdmissionPolicyBinding": admission,
+}
+
+const (
+	rbac      = "rbac.authorization.k8s.io/"
+	admission = "admissionregistration.k8s.io/"
+)
 
 // addList adds the items of a List. In a PodList and its like items may leave out what
 // the list's kind says already.

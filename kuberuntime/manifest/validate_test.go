@@ -129,3 +129,31 @@ spec:
 		t.Error(diff)
 	}
 }
+
+// TestKindsOfAnAPIServer are left out with one warning.
+func TestKindsOfAnAPIServer(t *testing.T) {
+	t.Parallel()
+	set, err := parse(minimal + `---
+{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {anything: goes}}
+---
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Service, metadata: {name: b}}
+- {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, rules: [{verbs: ["*"]}]}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"left out, as they need an API server: 1 ClusterRole, 2 Service"}, set.Warnings); diff != "" {
+		t.Error(diff)
+	}
+	for text, want := range map[string]string{
+		"{apiVersion: apps/v1, kind: Service}":                         `apiVersion: invalid "apps/v1": must begin with "v1" for a Service`,
+		"{apiVersion: monitoring.coreos.com/v1, kind: ServiceMonitor}": "kind: ServiceMonitor is not supported",
+	} {
+		if _, err := parse(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
