@@ -13,7 +13,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// Attach implements the CRI call.
 func (s *Server) Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
 	want := wanted{stdin: r.GetStdin(), stdout: r.GetStdout(), stderr: r.GetStderr(), tty: r.GetTty()}
 	if err := want.check(); err != nil {
@@ -37,8 +36,7 @@ func (s *Server) Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*runt
 	return &runtimeapi.AttachResponse{Url: url}, nil
 }
 
-// attach connects the client with the container's streams, from now on, until
-// the container ends or the client leaves. The container does not notice either.
+// attach connects the client with the container's streams until the container ends or the client leaves.
 func (s *Server) attach(ctx context.Context, id string, client ends) error {
 	c, err := s.running(ctx, id, state.TypeContainer)
 	if err != nil {
@@ -57,7 +55,7 @@ func (s *Server) attach(ctx context.Context, id string, client ends) error {
 	switch {
 	case client.stdin == nil:
 	case c.Config.OpenStdin:
-		// The end of the input closes the container's where that was made for one client only (stdin_once); the engine knows.
+		// For a container with stdin_once the engine closes its input, too.
 		go copyInput(conn, client.stdin)
 	default:
 		go func() { _, _ = io.Copy(io.Discard, client.stdin) }() // unread input would hold up what else the client sends
@@ -100,8 +98,8 @@ func (s *Server) attach(ctx context.Context, id string, client ends) error {
 	}
 }
 
-// engineThere tells a session that ended with its container from one that the
-// engine's end cut off: on the wire both are an end of file.
+// engineThere returns an error if the engine's end cut the session off: on the wire it looks like the container's
+// end.
 func (s *Server) engineThere(ctx context.Context, id string) error {
 	_, err := s.engine.ContainerInspect(ctx, id)
 	if err == nil || errdefs.IsNotFound(err) || ctx.Err() != nil {

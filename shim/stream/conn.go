@@ -17,28 +17,24 @@ import (
 )
 
 const (
-	// maxPending is how many connections may be open that have shown no token: no more
-	// can have one. Then the oldest is closed, as an honest client sends its request at once.
+	// maxPending bounds the connections that have shown no token. The oldest is closed: an honest client sends its
+	// request at once.
 	maxPending = maxRequests
-	// lingerTime is how long a closed connection goes on being read, so that
-	// what the client still sends does not make the kernel reset the connection
-	// and take away the last answer with it.
+	// lingerTime is how long a closed connection is still read: unread data would make the kernel reset it, and the
+	// last answer would be lost.
 	lingerTime = 2 * time.Second
-	// goneInterval is how often a connection is asked whether its other end has
-	// closed, for the time that it cannot be read because the process in
-	// the container takes no more input.
+	// goneInterval is how often the kernel is asked whether the other end has closed, while the connection cannot be
+	// read.
 	goneInterval = time.Second
 
 	established = 1 // the kernel's code for the state of a connection
 )
 
-// The causes with which a connection's context ends.
 var (
 	errClientGone = errors.New("the client closed the connection")
 	errIdle       = errors.New("the session was idle for too long")
 )
 
-// listener accepts connections that know when their client is gone.
 type listener struct {
 	net.Listener
 	ctx  context.Context // of the server
@@ -49,7 +45,6 @@ type listener struct {
 	pending []*conn            // those that have shown no token, oldest first
 }
 
-// Accept implements net.Listener.
 func (l *listener) Accept() (net.Conn, error) {
 	raw, err := l.Listener.Accept()
 	if err != nil {
@@ -75,7 +70,6 @@ func (l *listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// closeAll cuts every connection off.
 func (l *listener) closeAll() {
 	l.mu.Lock()
 	conns := l.conns
@@ -86,14 +80,12 @@ func (l *listener) closeAll() {
 	}
 }
 
-// removePending is for a connection that has shown a token, or is closed.
 func (l *listener) removePending(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pending = slices.DeleteFunc(l.pending, func(p *conn) bool { return p == c })
 }
 
-// conn is a connection of the streaming server.
 type conn struct {
 	net.Conn
 	listener *listener
@@ -107,17 +99,14 @@ type conn struct {
 
 type connKey struct{}
 
-// connOf finds the connection of a request.
 func connOf(r *http.Request) *conn { return r.Context().Value(connKey{}).(*conn) }
 
-// requestContext is that of a connection's requests, for http.Server.ConnContext.
 func requestContext(_ context.Context, raw net.Conn) context.Context {
 	c := tracked(raw)
 	return context.WithValue(c.ctx, connKey{}, c)
 }
 
-// onState follows a connection's state, for http.Server.ConnState. Only a request with a
-// valid token takes its connection over.
+// onState sees a request with a valid token take its connection over.
 func onState(raw net.Conn, state http.ConnState) {
 	if c := tracked(raw); state == http.StateHijacked {
 		c.upgraded.Store(true)
@@ -126,7 +115,6 @@ func onState(raw net.Conn, state http.ConnState) {
 	}
 }
 
-// tracked finds our connection below TLS.
 func tracked(raw net.Conn) *conn {
 	if t, ok := raw.(*tls.Conn); ok {
 		raw = t.NetConn()
@@ -134,7 +122,6 @@ func tracked(raw net.Conn) *conn {
 	return raw.(*conn)
 }
 
-// Read implements net.Conn.
 func (c *conn) Read(b []byte) (int, error) {
 	c.reads.Add(1)
 	n, err := c.Conn.Read(b)
@@ -145,7 +132,6 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write implements net.Conn.
 func (c *conn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	c.writes.Add(1)
@@ -160,8 +146,7 @@ func (c *conn) leave(cause error) {
 	c.end(cause)
 }
 
-// Close implements net.Conn. The connection is closed in one direction at once
-// and read for a short while longer.
+// Close closes one direction at once, and reads the other for lingerTime.
 func (c *conn) Close() (err error) {
 	c.closing.Do(func() {
 		if c.Conn.(*net.TCPConn).CloseWrite() != nil {
@@ -178,7 +163,6 @@ func (c *conn) Close() (err error) {
 	return err
 }
 
-// cut closes the connection for good.
 func (c *conn) cut() error {
 	c.end(errClientGone)
 	c.listener.removePending(c)
@@ -191,8 +175,7 @@ func (c *conn) cut() error {
 	return nil
 }
 
-// watch finds out that the client has closed its end while nothing reads, and that nothing
-// has moved for too long.
+// watch detects a client that has left while nothing reads, and an idle session.
 func (c *conn) watch() {
 	tick := time.NewTicker(min(goneInterval, c.listener.idle))
 	defer tick.Stop()
@@ -218,10 +201,8 @@ func (c *conn) watch() {
 	}
 }
 
-// peerLeft reports whether the process at the other end of a connection within
-// this machine has closed it. When this end does not read, the kernel holds the
-// end of the connection back behind the data that waits; but the peer's socket
-// is in a table of this machine, and its state tells. Peers on other machines
+// peerLeft reports whether the process at the other end, on this machine, has closed the connection. The end of a
+// connection waits behind unread data, but the peer's socket is in a table of the kernel. Peers on other machines
 // never count as gone.
 func peerLeft(c *net.TCPConn) bool {
 	local, remote := c.LocalAddr().(*net.TCPAddr), c.RemoteAddr().(*net.TCPAddr)

@@ -13,8 +13,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// running inspects a container of the given kind (see state.LabelType) and
-// insists that it runs.
 func (s *Server) running(ctx context.Context, id, kind string) (container.InspectResponse, error) {
 	what := "container"
 	var c container.InspectResponse
@@ -38,13 +36,11 @@ func (s *Server) running(ctx context.Context, id, kind string) (container.Inspec
 	return c, nil
 }
 
-// containerPoll is how often a container is asked for whose processes are not visible here.
 const containerPoll = time.Second
 
-// sharedFirst returns the pid of a running container's first process where the container
-// has the process ids of its pod, of another container or of the host, and 0 elsewhere.
-// There the kernel does not end its other processes with the first one, and the engine,
-// which does, may never tell how an exec has ended.
+// sharedFirst returns the pid of a container's first process if the container shares the process ids of its pod, of
+// another container or of the host, else 0. The kernel does not end the other processes of such a container with the
+// first one, and the engine may never tell how an exec has ended.
 func sharedFirst(c container.InspectResponse) int {
 	if c.ContainerJSONBase == nil || c.State == nil || c.HostConfig == nil || c.HostConfig.PidMode == "" {
 		return 0
@@ -52,9 +48,8 @@ func sharedFirst(c container.InspectResponse) int {
 	return c.State.Pid
 }
 
-// containerEnd returns a channel that is closed when a running container has ended, by
-// what the kernel says of its first process, whose pid was read before: the engine notes
-// it late while it holds input that is not read. It is closed with ctx, too.
+// containerEnd returns a channel that is closed when the container has ended, or with ctx. It watches the first
+// process: the engine notes the end late while it holds input that is not read.
 func (s *Server) containerEnd(ctx context.Context, id string, pid int) <-chan struct{} {
 	ended := make(chan struct{})
 	go func() {
@@ -81,10 +76,8 @@ func (s *Server) containerEnd(ctx context.Context, id string, pid int) <-chan st
 	return ended
 }
 
-// over reports whether the answer of running is that the container does not run.
 func over(err error) bool { return errdefs.IsNotFound(err) || errdefs.IsFailedPrecondition(err) }
 
-// stateName returns the CRI name of the state of something that does not run.
 func stateName(st *container.State, kind string) string {
 	switch {
 	case kind == state.TypeSandbox:

@@ -18,7 +18,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// ExecRequest is a CRI exec with what CRI has no field for.
 type ExecRequest struct {
 	ContainerID                string
 	Cmd                        []string
@@ -31,7 +30,6 @@ type ExecRequest struct {
 	firstPID int // see sharedFirst
 }
 
-// Exec implements the CRI call.
 func (s *Server) Exec(ctx context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
 	url, err := s.ExecURL(ctx, ExecRequest{
 		ContainerID: r.GetContainerId(),
@@ -47,9 +45,8 @@ func (s *Server) Exec(ctx context.Context, r *runtimeapi.ExecRequest) (*runtimea
 	return &runtimeapi.ExecResponse{Url: url}, nil
 }
 
-// ExecURL checks a request and returns the URL of its streams. The process is made
-// when a client connects: one that was made and never started would stay with the
-// engine until the container ends.
+// ExecURL returns the URL of an exec's streams. The process is created when a client connects: one that was never
+// started would stay with the engine until the container ends.
 func (s *Server) ExecURL(ctx context.Context, r ExecRequest) (string, error) {
 	want := wanted{stdin: r.Stdin, stdout: r.Stdout, stderr: r.Stderr, tty: r.TTY}
 	if err := want.check(); err != nil {
@@ -78,7 +75,6 @@ func (s *Server) ExecURL(ctx context.Context, r ExecRequest) (string, error) {
 	})
 }
 
-// resolve completes a request with what the engine knows of its container.
 func (s *Server) resolve(ctx context.Context, r *ExecRequest) error {
 	if len(r.Cmd) == 0 {
 		return fmt.Errorf("the request has no command: %w", errdefs.ErrInvalidArgument)
@@ -91,8 +87,7 @@ func (s *Server) resolve(ctx context.Context, r *ExecRequest) error {
 	return nil
 }
 
-// Detach lets the process of an exec session go on when the client leaves. The
-// session is named by its streaming URL, which only its client knows.
+// Detach lets the process of a session go on when its client leaves. Only the client knows the session's URL.
 func (s *Server) Detach(streamingURL string) error {
 	u, err := url.Parse(streamingURL)
 	if err != nil {
@@ -106,14 +101,13 @@ func (s *Server) Detach(streamingURL string) error {
 	return nil
 }
 
-// ExecSync implements the CRI call. A command that cannot be started ends with
-// 126 or 127 like in a shell, with the reason on stderr.
+// ExecSync gives a command that cannot be started the status 126 or 127, with the reason on stderr.
 func (s *Server) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
 	return s.RunSync(ctx, ExecRequest{ContainerID: r.GetContainerId(), Cmd: r.GetCmd()}, time.Duration(r.GetTimeout())*time.Second)
 }
 
-// RunSync runs a command and collects its output. When ctx or the timeout ends
-// first (0: there is none), the command is killed with everything it started.
+// RunSync runs a command and collects its output. When ctx or the timeout ends (0: none), the command is killed with
+// everything it started.
 func (s *Server) RunSync(ctx context.Context, r ExecRequest, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
 	if timeout < 0 {
 		return nil, fmt.Errorf("timeout %v is negative: %w", timeout, errdefs.ErrInvalidArgument)
@@ -144,7 +138,6 @@ func (s *Server) RunSync(ctx context.Context, r ExecRequest, timeout time.Durati
 	return &runtimeapi.ExecSyncResponse{Stdout: out, Stderr: errOut, ExitCode: int32(code)}, nil
 }
 
-// fit cuts two outputs to a common size, the longer one first.
 func fit(a, b []byte, max int) (_, _ []byte) {
 	half := max / 2
 	switch {
@@ -158,7 +151,6 @@ func fit(a, b []byte, max int) (_, _ []byte) {
 	return a[:half], b[:half]
 }
 
-// capped keeps the beginning of what is written to it.
 type capped struct{ bytes.Buffer }
 
 func (c *capped) Write(b []byte) (int, error) {

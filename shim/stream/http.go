@@ -25,7 +25,6 @@ const (
 	maxRequests = 1000
 )
 
-// tokens holds the requests whose URL has been issued and not used yet.
 type tokens struct {
 	mu   sync.Mutex
 	open map[string]request // by the path of the URL
@@ -36,7 +35,6 @@ type request struct {
 	expiry *time.Timer
 }
 
-// add keeps a request and returns the path that takes it out again, once.
 func (t *tokens) add(kind string, serve http.HandlerFunc) (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -52,7 +50,6 @@ func (t *tokens) add(kind string, serve http.HandlerFunc) (string, error) {
 	return path, nil
 }
 
-// take returns what serves a path and forgets it.
 func (t *tokens) take(path string) (http.HandlerFunc, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -64,7 +61,6 @@ func (t *tokens) take(path string) (http.HandlerFunc, bool) {
 	return r.serve, ok
 }
 
-// handler serves each token's request once. The request's context ends when the client is gone.
 func (s *Server) handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodPost {
@@ -99,8 +95,7 @@ const (
 	maxStreamHeader  = 1 << 10
 )
 
-// upgradeSPDY makes a SPDY connection of an HTTP request's. It returns nil when the client
-// does not ask for one (and has been answered), or is gone.
+// upgradeSPDY returns nil if the client does not ask for SPDY, and has been answered, or is gone.
 func upgradeSPDY(w http.ResponseWriter, r *http.Request, accept func(*spdystream.Stream) bool) *spdystream.Connection {
 	if !httpstream.IsUpgradeRequest(r) || !strings.EqualFold(r.Header.Get(httpstream.HeaderUpgrade), spdy.HeaderSpdy31) {
 		http.Error(w, "unable to upgrade: the request does not ask for "+spdy.HeaderSpdy31, http.StatusBadRequest)
@@ -116,8 +111,7 @@ func upgradeSPDY(w http.ResponseWriter, r *http.Request, accept func(*spdystream
 	return serveSPDY(conn, buffered, accept)
 }
 
-// serveSPDY speaks SPDY on a connection until either end closes it. It answers each stream
-// that the client opens, and resets those that are not accepted.
+// serveSPDY speaks SPDY until either end closes the connection. Streams that are not accepted are reset.
 func serveSPDY(conn net.Conn, from io.Reader, accept func(*spdystream.Stream) bool) *spdystream.Connection {
 	served, err := spdystream.NewConnectionWithOptions(frames.NewConn(conn, from), true,
 		spdyframe.WithMaxHeaderCount(maxStreamHeaders), spdyframe.WithMaxHeaderFieldSize(maxStreamHeader))
@@ -126,8 +120,7 @@ func serveSPDY(conn net.Conn, from io.Reader, accept func(*spdystream.Stream) bo
 		return nil
 	}
 	go served.Serve(func(s *spdystream.Stream) {
-		// A write to a stream that has no answer, because the client has gone, would wait
-		// for it forever.
+		// Without a reply, because the client has gone, a write to the stream would wait forever.
 		if s.SendReply(http.Header{}, false) != nil || !accept(s) {
 			_ = s.Reset()
 		}

@@ -22,15 +22,14 @@ import (
 const (
 	maxHeld = 64 << 10 // more than any engine has to say about a failed start
 
-	// The engine sends a fast output in records of at most 32 KiB. Those of joinSize and
-	// more wait for the next ones, up to joinTime, and go out as one piece.
+	// The engine sends a fast output in records of up to 32 KiB. Those of joinSize and more wait joinTime for the
+	// next one.
 	joinSize = 4 << 10
 	joinTime = time.Millisecond
 )
 
-// output carries what the engine sends for an exec or an attach. When a process
-// cannot be started the engine says why on its standard output, so that is held back
-// until the process is known to run; then it passes through untouched.
+// output carries what the engine sends. If a process cannot be started the engine says why on its standard output, so
+// this is held back until the process is known to run.
 type output struct {
 	from           *engineReader
 	tty            bool
@@ -45,7 +44,6 @@ type output struct {
 	err    error        // of writing to stdout
 }
 
-// newOutput takes what the engine sends. Writers that are nil are not wanted.
 func newOutput(conn types.HijackedResponse, tty bool, e ends) *output {
 	o := &output{from: &engineReader{conn: conn}, tty: tty, stdout: e.stdout, stderr: e.stderr, began: make(chan struct{})}
 	o.begin = sync.OnceFunc(func() { close(o.began) })
@@ -58,7 +56,6 @@ func newOutput(conn types.HijackedResponse, tty bool, e ends) *output {
 	return o
 }
 
-// copy carries everything until the engine's end of stream.
 func (o *output) copy() (err error) {
 	if o.tty {
 		err = frames.Copy(o, o.from)
@@ -68,7 +65,6 @@ func (o *output) copy() (err error) {
 	return errors.Join(err, o.flush())
 }
 
-// Write takes standard output.
 func (o *output) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -86,7 +82,7 @@ func (o *output) Write(b []byte) (int, error) {
 	return len(b), o.err
 }
 
-// errorOutput takes standard error, behind the standard output that came before it.
+// errorOutput takes standard error, after the standard output that came before it.
 type errorOutput struct{ *output }
 
 func (o errorOutput) Write(b []byte) (int, error) {
@@ -96,7 +92,6 @@ func (o errorOutput) Write(b []byte) (int, error) {
 	return o.stderr.Write(b)
 }
 
-// open lets through what was held back, and all that comes: the process runs.
 func (o *output) open() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -104,7 +99,6 @@ func (o *output) open() error {
 	return o.err
 }
 
-// flush sends what waits for the next record.
 func (o *output) flush() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -126,8 +120,6 @@ func (o *output) release() {
 	}
 }
 
-// exitStatus delivers what was held back, or the reason why the process did not
-// start, and returns the exit status.
 func (o *output) exitStatus(st container.ExecInspect) (int, error) {
 	if st.Pid != 0 {
 		return st.ExitCode, o.open()
@@ -150,7 +142,6 @@ func (o *output) exitStatus(st container.ExecInspect) (int, error) {
 	return startCode(reason, st.ExitCode), err
 }
 
-// startCode tells a command that is not there from one that cannot be run, for which engines have one status.
 func startCode(reason string, code int) int {
 	switch ocierror.Of(reason) {
 	case ocierror.NotFound:
@@ -161,8 +152,8 @@ func startCode(reason string, code int) int {
 	return cmp.Or(code, ocierror.StatusCannotRun)
 }
 
-// drain ends the output once the engine has sent nothing for a while. Time that
-// the client takes to read does not count.
+// drain ends the output once the engine has sent nothing for a while. The time in which the client reads does not
+// count.
 func (o *output) drain(limit time.Duration) {
 	o.from.mu.Lock()
 	defer o.from.mu.Unlock()
@@ -172,8 +163,7 @@ func (o *output) drain(limit time.Duration) {
 	}
 }
 
-// engineReader reads from the engine. A read that takes longer than the limit
-// closes the connection.
+// engineReader closes the connection if a read takes longer than the limit.
 type engineReader struct {
 	conn types.HijackedResponse
 
@@ -196,7 +186,6 @@ func (r *engineReader) wait(waiting bool) {
 	r.restart()
 }
 
-// restart gives a read that waits the whole time. The caller holds mu.
 func (r *engineReader) restart() {
 	if r.timer != nil {
 		r.timer.Stop()

@@ -15,7 +15,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// dialTime is how long a connection into a pod may take to be made.
 const dialTime = 30 * time.Second
 
 var (
@@ -23,7 +22,6 @@ var (
 	errUnseen   = errors.New("the network of the pod cannot be entered from here")
 )
 
-// pod is where the connections of one port-forward lead to.
 type pod struct {
 	id      string
 	host    bool              // it uses the host's network
@@ -55,16 +53,13 @@ func (s *Server) pod(ctx context.Context, id string) (*pod, error) {
 	return p, nil
 }
 
-// watch ends a port-forward together with its pod.
 func (p *pod) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 	if p.process != nil && p.process.Wait(ctx) == nil {
 		cancel(errPodEnded)
 	}
 }
 
-// dial connects to a port of the pod: its own loopback first, where services
-// may listen that do nowhere else, then its address. In the host's network only
-// loopback is meant.
+// dial connects to the pod's loopback, then to its address. In the host's network only loopback is meant.
 func (p *pod) dial(ctx context.Context, port uint16) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
@@ -112,7 +107,6 @@ func (p *pod) dialLoopback(ctx context.Context, port uint16) (conn net.Conn, err
 	return conn, err
 }
 
-// dialFirst tries addresses in turn; the first failure is the one to tell.
 func dialFirst(ctx context.Context, ips []string, port uint16) (net.Conn, error) {
 	first := errors.New("the pod has no address")
 	for i, ip := range ips {

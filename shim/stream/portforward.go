@@ -24,11 +24,10 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// dropInterval is how often a data stream whose input has ended is asked
-// whether the client has dropped it altogether. SPDY reports both as the end.
+// dropInterval is how often a data stream whose input has ended is asked whether the client has dropped it: SPDY
+// reports both as the end.
 const dropInterval = 100 * time.Millisecond
 
-// PortForward implements the CRI call.
 func (s *Server) PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
 	for _, port := range r.GetPort() {
 		if port < 1 || port > 65535 {
@@ -45,8 +44,6 @@ func (s *Server) PortForward(ctx context.Context, r *runtimeapi.PortForwardReque
 	return &runtimeapi.PortForwardResponse{Url: url}, nil
 }
 
-// servePortForward carries any number of connections over one from the client,
-// until the client leaves or the pod ends.
 func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, id string) {
 	pod, err := s.pod(r.Context(), id)
 	if err != nil {
@@ -76,16 +73,13 @@ func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, id str
 }
 
 const (
-	// maxForwarded bounds the connections that one client has at the same time. Each has a
-	// descriptor and two buffers of frames.Size.
+	// maxForwarded bounds the connections of one client. Each has a descriptor and two buffers.
 	maxForwarded = 1000
-	// maxDials bounds those that are being made, for all clients and for one. Each keeps a
-	// thread in the pod's network meanwhile, for long where the pod does not answer, and a Go
-	// program with 10,000 threads is ended.
+	// maxDials bounds the connections that are being made. Each keeps a thread in the pod's network, and a Go program
+	// with 10,000 threads is ended.
 	maxDials, maxClientDials = 256, 32
 )
 
-// forwarder serves the connections of one client, which opens two streams for each.
 type forwarder struct {
 	server *Server
 	ctx    context.Context // ends with the client
@@ -98,14 +92,11 @@ type forwarder struct {
 	pairs map[string]*pair // those that are not complete; nil when it is over
 }
 
-// pair is a data stream and the error stream that belongs to it.
 type pair struct {
 	streams map[string]*spdystream.Stream // by the type in their header
 	timer   *time.Timer
 }
 
-// run serves a connection, nil when there is none, until that or the pod ends. Then it
-// makes the client leave.
 func (f *forwarder) run(conn *spdystream.Connection, leave func(error)) {
 	if conn == nil { // the client has an answer
 		return
@@ -128,7 +119,6 @@ func (f *forwarder) run(conn *spdystream.Connection, leave func(error)) {
 	_ = conn.Close()
 }
 
-// accept puts a stream with its other half, and serves the two.
 func (f *forwarder) accept(stream *spdystream.Stream) bool {
 	kind, id := stream.Headers().Get(portforward.StreamType), stream.Headers().Get(portforward.PortForwardRequestIDHeader)
 	if id == "" { // a client from before there were ids opens the data stream behind its error stream
@@ -159,7 +149,6 @@ func (f *forwarder) accept(stream *spdystream.Stream) bool {
 	return true
 }
 
-// expire gives a pair up that is still not complete after the creation time.
 func (f *forwarder) expire(id string, p *pair) {
 	f.mu.Lock()
 	late := f.pairs[id] == p
@@ -172,8 +161,7 @@ func (f *forwarder) expire(id string, p *pair) {
 	}
 }
 
-// serve connects to the pod and carries both directions. What goes wrong is
-// written to this pair's error stream and concerns no other.
+// serve carries both directions. Errors go to this pair's error stream and concern no other.
 func (f *forwarder) serve(p *pair) {
 	data := p.streams[portforward.StreamTypeData]
 	text := data.Headers().Get(portforward.PortHeader)
@@ -203,8 +191,7 @@ func (f *forwarder) dial(port uint16) (net.Conn, error) {
 	return f.pod.dial(f.ctx, port)
 }
 
-// end tells the client how a connection has ended, and forgets its streams, also what the
-// client might still send on them: unread, it would hold up the others.
+// end tells the client how a connection has ended. Its streams are reset: unread data would hold up the others.
 func (f *forwarder) end(p *pair, err error) {
 	if errs := p.streams[portforward.StreamTypeError]; errs != nil && err != nil {
 		_, _ = io.WriteString(errs, err.Error()) // the client may be gone
@@ -220,9 +207,7 @@ func (f *forwarder) end(p *pair, err error) {
 	f.count--
 }
 
-// relay carries bytes between a data stream and a connection into the pod until
-// both directions have ended, and closes the connection. The end of one
-// direction is passed on and leaves the other alone. After a failure the stream is to be reset.
+// relay carries both directions until both have ended, and closes the connection.
 func relay(ctx context.Context, data io.ReadWriteCloser, target net.Conn) error {
 	defer target.Close()
 	sent, received := make(chan struct{}), make(chan error, 1)

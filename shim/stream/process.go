@@ -19,11 +19,9 @@ import (
 )
 
 const (
-	// sizeWait is how long a terminal's first size is waited for, so that the
-	// engine has it when the process starts.
+	// sizeWait is how long a terminal's first size is awaited, for the start of the process.
 	sizeWait = 250 * time.Millisecond
-	// startTime is how long a start usually takes. Asking sooner is for nothing:
-	// a process that ends or writes before is noticed without a question.
+	// startTime is how long a start usually takes. An earlier end or output is noticed without a question.
 	startTime    = 50 * time.Millisecond
 	inspectFirst = 5 * time.Millisecond
 	inspectMax   = 250 * time.Millisecond
@@ -32,30 +30,22 @@ const (
 	visibleTime  = time.Second      // for the engine to notice that a process is gone, which is not to be found then
 	statusTime   = 10 * time.Second // for the engine to fail to say how a process ended
 	killTime     = 10 * time.Second // for a process tree to be gone
-	// drainTime is how long output may take that a dead process left behind. The
-	// engine cuts the stream after 2 s itself, also when a child holds it open.
-	drainTime = 5 * time.Second
-	// orphanDrain is how long the output of a container that has ended may take, and
-	// orphanStatus how long the engine may then be without the status of an exec in it.
+	// drainTime is how long output of a dead process may take. The engine cuts the stream after 2 s.
+	drainTime    = 5 * time.Second
 	orphanDrain  = time.Second
 	orphanStatus = 500 * time.Millisecond
-	// killedByContainer is the status of a process that its container's end took
-	// along, when the engine has forgotten it: 128 and SIGKILL.
+	// killedByContainer is the status if the engine has forgotten an exec of an ended container: 128 and SIGKILL.
 	killedByContainer = 137
 )
 
-// The engine looks for detach keys of its own in a terminal's input, ctrl-p and ctrl-q
-// where it is not given others, and holds back what may be their beginning. Clients of
-// the CRI have theirs. There is no value for none, so the engine gets keys that are not
-// typed: for an attach bytes that are in no UTF-8 text. For an exec they come in JSON,
-// where only ASCII works; it begins with the key that programs use least, and the rest
-// nothing is typed behind it. The one that is typed alone comes with the key after it.
+// The engine looks for detach keys of its own in a terminal's input, and holds back what may be their beginning. CRI
+// clients have theirs. The engine cannot be told none, so it gets keys that are not typed: bytes that are in no UTF-8
+// text, or, in JSON for an exec, ASCII that begins with the least used key.
 const (
 	noAttachKeys = "\xff,\xfe,\xff,\xfe,\xff,\xfe,\xff,\xfe"
 	noExecKeys   = "ctrl-^,ctrl-@,ctrl-_,ctrl-@,ctrl-^,ctrl-@,ctrl-_,ctrl-@,ctrl-^,ctrl-@,ctrl-_,ctrl-@"
 )
 
-// process is one exec of the engine.
 type process struct {
 	server    *Server
 	container string
@@ -67,16 +57,14 @@ type process struct {
 	orphaned  bool            // its container has ended
 }
 
-// run makes and starts a process, carries its streams, and returns its exit
-// status. When ctx ends first, the process is killed with all it started,
-// unless the client has detached from it.
+// run carries a process's streams and returns its exit status. When ctx ends, the process is killed with all it
+// started, unless the client has detached.
 func (s *Server) run(ctx context.Context, r *ExecRequest, e ends) (int, error) {
 	size := firstSize(ctx, r.TTY, e.resize)
 	created, err := s.engine.ContainerExecCreate(ctx, r.ContainerID, container.ExecOptions{
 		User: r.User, Env: r.Env, WorkingDir: r.WorkingDir, Cmd: r.Cmd,
 		Tty: r.TTY, ConsoleSize: size, DetachKeys: noExecKeys,
-		// Output is attached even where it is not wanted: the engine ends the
-		// session with the process only then, and says there why it cannot start.
+		// Without attached output the engine neither ends the session with the process nor says why it cannot start.
 		AttachStdin: e.stdin != nil, AttachStdout: true, AttachStderr: true,
 	})
 	if err != nil {
@@ -114,8 +102,6 @@ func (s *Server) run(ctx context.Context, r *ExecRequest, e ends) (int, error) {
 	return p.follow(ctx, helpers, newOutput(p.conn, r.TTY, e), running)
 }
 
-// follow carries the output of a process that is being started until it has
-// ended. What helps with that ends with the other context.
 func (p *process) follow(ctx, helpers context.Context, out *output, running chan<- struct{}) (int, error) {
 	copied := make(chan error, 1)
 	go func() { copied <- out.copy() }()
@@ -153,7 +139,6 @@ func (p *process) follow(ctx, helpers context.Context, out *output, running chan
 	}
 }
 
-// firstSize waits a moment for the size that a client sends right away.
 func firstSize(ctx context.Context, tty bool, sizes <-chan remotecommand.TerminalSize) *[2]uint {
 	if !tty || sizes == nil {
 		return nil
@@ -169,11 +154,8 @@ func firstSize(ctx context.Context, tty bool, sizes <-chan remotecommand.Termina
 	return nil
 }
 
-// followSizes applies the first size and each that arrives. It begins before
-// the start is asked for: an engine keeps such a request until the process
-// runs, and sets the size within a millisecond then, where one that takes the size
-// with the start (API 1.42) has it from the first byte. One that refuses instead
-// is asked again when the process runs.
+// followSizes begins before the start: an engine keeps the request until the process runs. API 1.42 takes the size
+// with the start. An engine that refuses is asked again when the process runs.
 func (p *process) followSizes(ctx context.Context, running <-chan struct{}, first *[2]uint) {
 	apply := func(height, width uint) {
 		o := container.ResizeOptions{Height: height, Width: width}
@@ -192,7 +174,6 @@ func (p *process) followSizes(ctx context.Context, running <-chan struct{}, firs
 	followSizes(ctx, p.ends.resize, apply)
 }
 
-// followSizes applies sizes until there are no more.
 func followSizes(ctx context.Context, sizes <-chan remotecommand.TerminalSize, apply func(height, width uint)) {
 	for {
 		select {
@@ -209,9 +190,8 @@ func followSizes(ctx context.Context, sizes <-chan remotecommand.TerminalSize, a
 	}
 }
 
-// copyInput carries input until it ends, which the process gets to see, or until
-// the process takes no more. Then the rest is read and dropped: unread input
-// would hold up everything else that the client sends.
+// copyInput carries input until it ends or the process takes no more. The rest is read and dropped: it would hold up
+// what else the client sends.
 func copyInput(conn types.HijackedResponse, in io.Reader) {
 	if frames.Copy(conn.Conn, in) == nil {
 		_ = conn.CloseWrite() // fails when the process has ended, which is fine
@@ -220,8 +200,7 @@ func copyInput(conn types.HijackedResponse, in io.Reader) {
 	_, _ = io.Copy(io.Discard, in)
 }
 
-// watch returns when the process is known to have ended, or when ctx ends. Once
-// it runs, running is called, and it is written down.
+// watch returns when the process has ended, or ctx. Once the process runs, it calls running and records the process.
 func (p *process) watch(ctx context.Context, out *output, running func()) {
 	found, err := find(ctx, p.server.engine, p.id, p.container, startTime, out.began, running)
 	if err == nil {
@@ -234,10 +213,8 @@ func (p *process) watch(ctx context.Context, out *output, running func()) {
 	}
 }
 
-// find waits until an exec that is being started has a process, calls running, and returns
-// the process on this host. It asks after the first pause, or when early tells that it is
-// worth it. ErrGone means that the process has ended, or was never started; any other error
-// that it cannot be reached from here.
+// find waits until an exec has a process, and calls running. ErrGone means that the process has ended or was never
+// started; any other error that it cannot be reached from here.
 func find(ctx context.Context, engine ExecInspector, execID, containerID string, pause time.Duration, early <-chan struct{}, running func()) (proctree.Process, error) {
 	deadline := sync.OnceValue(func() time.Time { return time.Now().Add(visibleTime) })
 	for failed := 0; ; pause = min(2*pause, inspectMax) {
@@ -276,8 +253,7 @@ func find(ctx context.Context, engine ExecInspector, execID, containerID string,
 	}
 }
 
-// wait asks the engine until the process has ended. It may take long, because a
-// process can close its output and go on.
+// wait asks the engine until the process has ended, which may be long after the end of its output.
 func (p *process) wait(ctx context.Context) (container.ExecInspect, error) {
 	deadline := time.Now().Add(statusTime)
 	if p.orphaned {
@@ -326,7 +302,6 @@ func (p *process) endWithContainer(ctx context.Context) {
 	}
 }
 
-// abandon ends what is not waited for any more and returns why that is.
 func (p *process) abandon(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if p.ends.detached != nil && p.ends.detached.Load() {
@@ -341,8 +316,8 @@ func (p *process) abandon(ctx context.Context) error {
 	return cause
 }
 
-// killExec ends the process of an exec and its descendants. The engine has no such
-// call, so it needs the engine's processes to be visible here.
+// killExec ends the process of an exec and its descendants. The engine has no such call, so the process must be
+// visible here.
 func killExec(ctx context.Context, engine ExecInspector, execID, containerID string) error {
 	found, err := find(ctx, engine, execID, containerID, inspectFirst, nil, func() {})
 	if errors.Is(err, proctree.ErrGone) {

@@ -20,8 +20,7 @@ import (
 const (
 	recordTime = 2 * time.Second // for one process to be ended
 
-	// RecordName is the pattern of a record's name: the exec's id, and an ending for
-	// the file that is being written.
+	// RecordName matches the name of a record, also while it is written.
 	RecordName = `[0-9a-f]{64}\.json(\.new)?`
 )
 
@@ -30,15 +29,13 @@ var (
 	engineIDs   = lazyregexp.New(`^[0-9a-f]{64}$`)
 )
 
-// records is a directory with a file for each exec that runs. A shim that is
-// killed leaves them, and the next one reads them with [EndRecorded]. As it ends
-// processes for them, only what the user has written there counts.
+// records is a directory with a file for each exec that runs, for [EndRecorded] of the next shim if this one is
+// killed.
 type records struct {
 	dir string
 	log *slog.Logger
 }
 
-// record is the file of one exec.
 type record struct {
 	name string
 	note note
@@ -47,7 +44,6 @@ type record struct {
 	root *os.Root // nil: nothing is written down, or the exec has ended
 }
 
-// note is what a file holds. Process is missing until the engine has started it.
 type note struct {
 	Exec      string            `json:"exec"`
 	Container string            `json:"container"`
@@ -55,8 +51,7 @@ type note struct {
 	Process   *proctree.Process `json:"process,omitempty"`
 }
 
-// begin writes down an exec that is about to start. That it cannot be written
-// down is no reason not to start it.
+// begin records an exec that is about to start. It starts also if it cannot be recorded.
 func (r records) begin(execID, containerID string) *record {
 	rec := &record{name: execID + ".json", note: note{Exec: execID, Container: containerID, Boot: proctree.BootID()}}
 	if r.dir == "" || !engineIDs.MatchString(execID) {
@@ -74,14 +69,12 @@ func (r records) begin(execID, containerID string) *record {
 	return rec
 }
 
-// close removes the directory when nothing is left in it.
 func (r records) close() {
 	if r.dir != "" {
 		_ = os.Remove(r.dir)
 	}
 }
 
-// found adds the process.
 func (r *record) found(p proctree.Process) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,14 +82,12 @@ func (r *record) found(p proctree.Process) {
 	r.write()
 }
 
-// process returns what was found, or nil.
 func (r *record) process() *proctree.Process {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.note.Process
 }
 
-// write replaces the file in one step, so that it is never read half written.
 func (r *record) write() {
 	if r.root == nil {
 		return
@@ -121,9 +112,8 @@ func (r *record) end() {
 	}
 }
 
-// EndRecorded ends the processes that the records of a killed shim name, with
-// their descendants, and removes the records. The engine is asked for the
-// process of an exec that was being started when the shim died; it may be nil.
+// EndRecorded ends the processes that the records of a killed shim name, with their descendants. The engine, which
+// may be nil, is asked for the process of an exec that was being started.
 func EndRecorded(ctx context.Context, dir string, engine ExecInspector) error {
 	if dir == "" {
 		return nil

@@ -19,7 +19,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Engine is what streaming asks of the Docker client.
 type Engine interface {
 	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
 	ContainerAttach(ctx context.Context, id string, o container.AttachOptions) (types.HijackedResponse, error)
@@ -30,7 +29,6 @@ type Engine interface {
 	ExecInspector
 }
 
-// ExecInspector is the one engine call that [EndRecorded] needs.
 type ExecInspector interface {
 	ContainerExecInspect(ctx context.Context, execID string) (container.ExecInspect, error)
 }
@@ -42,12 +40,10 @@ type Options struct {
 	CertFile, KeyFile string // TLS, when both are set
 	OnDemand          bool   // listen when the first URL is asked for, not before
 
-	// RecordDir is where processes that exec started are written down while
-	// they run, so that EndRecorded can end what a killed shim left. "": nowhere.
+	// RecordDir is where running execs are recorded for EndRecorded; "": nowhere.
 	RecordDir string
 
-	// PodIPs returns the addresses of a sandbox that the engine does not know of.
-	// It is asked only where the pod's network namespace cannot be entered.
+	// PodIPs returns the addresses of a sandbox whose network namespace cannot be entered.
 	PodIPs func(ctx context.Context, sandboxID string) ([]string, error)
 
 	IdleTimeout     time.Duration // of a connection without any traffic; 0: 4 hours
@@ -57,14 +53,12 @@ type Options struct {
 }
 
 const (
-	// maxHeaderBytes is more than any client sends. net/http takes 4 KiB more
-	// than it is told, which makes it 16 KiB.
+	// maxHeaderBytes is more than any client sends.
 	maxHeaderBytes = 12 << 10
 
 	closeGrace = 2 * time.Second // for clients to be told how their sessions ended when the server closes
 )
 
-// Server answers the streaming RPCs and serves their URLs.
 type Server struct {
 	opts       Options
 	engine     Engine
@@ -87,7 +81,6 @@ type Server struct {
 	http     *http.Server
 }
 
-// New builds a server; it listens when it is started.
 func New(o Options, engine Engine) *Server {
 	o.Address = cmp.Or(o.Address, "127.0.0.1:0")
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, 4*time.Hour)
@@ -99,9 +92,7 @@ func New(o Options, engine Engine) *Server {
 	return s
 }
 
-// Start listens, so that every URL that is issued later works at once; on
-// demand, that is left to the first URL. What is still recorded from before is
-// ended first.
+// Start listens, unless that is left to the first URL, and ends what is recorded from before.
 func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +111,6 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// listen begins to serve. The caller holds mu.
 func (s *Server) listen(ctx context.Context) error {
 	config, err := s.tlsConfig()
 	if err != nil {
@@ -175,7 +165,6 @@ func (s *Server) tlsConfig() (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, nil
 }
 
-// url returns where a client can have a request served, once. The server listens by then.
 func (s *Server) url(ctx context.Context, kind string, serve http.HandlerFunc) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,7 +194,6 @@ func inTraceOf(ctx context.Context, serve http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// begin counts one more of what Close waits for, unless the server is closed.
 func (s *Server) begin(what *sync.WaitGroup) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,12 +204,10 @@ func (s *Server) begin(what *sync.WaitGroup) bool {
 	return true
 }
 
-// Failed has the reason when the server has ended without Close: every URL that is
-// issued from then on leads nowhere.
+// Failed receives the reason when the server has ended without Close.
 func (s *Server) Failed() <-chan error { return s.failed }
 
-// Close stops listening, ends every session, and waits until all are ended.
-// What exec started is killed, unless it was detached.
+// Close ends every session and waits for it. Processes of exec are killed unless they are detached.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -234,8 +220,7 @@ func (s *Server) Close() error {
 		err = server.Close()
 	}
 	if listener != nil {
-		// First what was started is killed, which takes a while on a busy machine; then the
-		// clients learn of it, but for one that reads nothing, or has opened no streams yet.
+		// First the processes are killed; then clients have a moment to learn of it.
 		within(&s.work, killTime)
 		within(&s.handlers, closeGrace)
 		listener.closeAll()
@@ -246,7 +231,6 @@ func (s *Server) Close() error {
 	return err
 }
 
-// within waits for a group for some time.
 func within(group *sync.WaitGroup, limit time.Duration) {
 	done := make(chan struct{})
 	go func() {
@@ -259,5 +243,4 @@ func within(group *sync.WaitGroup, limit time.Duration) {
 	}
 }
 
-// errStopping is what sessions end with that the end of the server cut off.
 var errStopping = errors.New("the runtime is being stopped")

@@ -22,10 +22,8 @@ import (
 	utilexec "k8s.io/utils/exec"
 )
 
-// wanted says which streams a request asked for.
 type wanted struct{ stdin, stdout, stderr, tty bool }
 
-// check refuses what no protocol can carry.
 func (want wanted) check() error {
 	switch {
 	case want.tty && want.stderr:
@@ -36,7 +34,6 @@ func (want wanted) check() error {
 	return nil
 }
 
-// ends are what an exec or attach is connected to.
 type ends struct {
 	stdin          io.Reader                         // nil: no input
 	stdout, stderr io.Writer                         // nil: dropped
@@ -44,15 +41,12 @@ type ends struct {
 	detached       *atomic.Bool                      // nil: never
 }
 
-// session is an exec or attach that waits for its client.
 type session struct {
 	server *Server
 	want   wanted
 	run    func(context.Context, ends) error
 }
 
-// serve upgrades the connection to the protocol that the client speaks, runs the session,
-// and tells the client how it has ended.
 func (x session) serve(w http.ResponseWriter, r *http.Request) {
 	open := x.openSPDY
 	if wsstream.IsWebSocketRequest(r) {
@@ -83,7 +77,6 @@ func (x session) serve(w http.ResponseWriter, r *http.Request) {
 			err = x.run(r.Context(), e)
 		}()
 	}
-	// The client may be gone; then there is nothing to tell.
 	switch {
 	case !streams.text:
 		_ = json.NewEncoder(streams.status).Encode(statusOf(err))
@@ -92,7 +85,6 @@ func (x session) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// streams are a client's, over whatever transport.
 type streams struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -102,8 +94,7 @@ type streams struct {
 	close          func()
 }
 
-// openSPDY waits until the client has opened the streams that the session needs. It returns
-// nil when there is no such client.
+// openSPDY waits for the streams that the session needs. It returns nil if the client does not open them.
 func (x session) openSPDY(w http.ResponseWriter, r *http.Request) *streams {
 	protocol, err := httpstream.Handshake(r, w, remotecommand.SupportedStreamingProtocols)
 	if err != nil {
@@ -173,8 +164,7 @@ func (x session) openSPDY(w http.ResponseWriter, r *http.Request) *streams {
 	return s
 }
 
-// openWebSocket upgrades to one of the channel protocols. Without any named the first
-// version is meant; the fifth is the only one that can end the input.
+// openWebSocket upgrades to a channel protocol, by default the first version. Only the fifth can end the input.
 func (x session) openWebSocket(w http.ResponseWriter, r *http.Request) *streams {
 	const v1, v4 = wsstream.ChannelWebSocketProtocol, "v4." + wsstream.ChannelWebSocketProtocol
 	const base64v1, base64v4 = wsstream.Base64ChannelWebSocketProtocol, "v4." + wsstream.Base64ChannelWebSocketProtocol
@@ -220,10 +210,8 @@ func only(open bool, kind wsstream.ChannelType) wsstream.ChannelType {
 	return wsstream.IgnoreChannel
 }
 
-// maxSize bounds the JSON of one size of a terminal.
 const maxSize = 4 << 10
 
-// sizes decodes the sizes of a terminal until there are no more, or ctx ends.
 func sizes(ctx context.Context, from io.Reader) <-chan remotecommand.TerminalSize {
 	out := make(chan remotecommand.TerminalSize)
 	go func() {
@@ -246,7 +234,6 @@ func sizes(ctx context.Context, from io.Reader) <-chan remotecommand.TerminalSiz
 	return out
 }
 
-// statusOf returns what the client reads at the end of a session.
 func statusOf(err error) metav1.Status {
 	var exit utilexec.ExitError
 	switch {
