@@ -33,7 +33,6 @@ type Options struct {
 	Watch    Watch        // may be nil
 }
 
-// Archive is an open archive. It is a Store.
 type Archive struct {
 	Images []Image
 
@@ -51,8 +50,8 @@ const (
 	maxNames   = 32 << 20
 )
 
-// Open finds the images of an archive, plain or compressed by gzip or zstd, and checks them. An archive that is not a
-// plain file is first written to a file without a name.
+// Open finds and checks the images of an archive, plain, gzip or zstd. A stream is first written to a file without a
+// name.
 func Open(ctx context.Context, from io.Reader, o Options) (a *Archive, err error) {
 	a = &Archive{files: map[string]*io.SectionReader{}, links: map[string]string{}, blobs: map[v1.Hash]*io.SectionReader{}, digests: map[*io.SectionReader]v1.Hash{}}
 	defer func() {
@@ -87,7 +86,6 @@ func Open(ctx context.Context, from io.Reader, o Options) (a *Archive, err error
 	return a, a.check(ctx)
 }
 
-// Close removes what was spooled.
 func (a *Archive) Close() error {
 	if a.spool == nil {
 		return nil
@@ -95,7 +93,6 @@ func (a *Archive) Close() error {
 	return a.spool.Close()
 }
 
-// Size implements Store.
 func (a *Archive) Size(h v1.Hash) (int64, error) {
 	if blob, ok := a.blob(h); ok {
 		return blob.Size(), nil
@@ -103,7 +100,6 @@ func (a *Archive) Size(h v1.Hash) (int64, error) {
 	return 0, ErrMissing
 }
 
-// Open implements Store.
 func (a *Archive) Open(h v1.Hash) (io.ReadCloser, error) {
 	blob, ok := a.blob(h)
 	if !ok {
@@ -119,7 +115,6 @@ func (a *Archive) blob(h v1.Hash) (*io.SectionReader, bool) {
 	return a.lookup("blobs/" + h.Algorithm + "/" + h.Hex)
 }
 
-// lookup follows the links among an archive's entries.
 func (a *Archive) lookup(name string) (*io.SectionReader, bool) {
 	name = path.Clean(name)
 	for range 8 {
@@ -131,7 +126,6 @@ func (a *Archive) lookup(name string) (*io.SectionReader, bool) {
 	return nil, false
 }
 
-// read finds where the entries are in the archive's file.
 func (a *Archive) read(ctx context.Context, from io.Reader) error {
 	if f, ok := from.(*os.File); ok {
 		file, err := plainFile(f)
@@ -164,7 +158,7 @@ func (a *Archive) read(ctx context.Context, from io.Reader) error {
 	return out.Flush()
 }
 
-// plainFile returns what is left to read of a regular file that is not compressed, and nil for others.
+// plainFile returns the rest of an uncompressed regular file, nil for others.
 func plainFile(f *os.File) (*io.SectionReader, error) {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
@@ -181,7 +175,6 @@ func plainFile(f *os.File) (*io.SectionReader, error) {
 	return section, nil
 }
 
-// scan reads the headers of an archive. At returns how much of it has been read.
 func (a *Archive) scan(r *tar.Reader, file io.ReaderAt, at func() (int64, error)) error {
 	entries := bounded.Budget{Left: maxEntries, Of: fmt.Sprintf("%d entries", maxEntries)}
 	names := bounded.Budget{Left: maxNames, Of: fmt.Sprintf("%d MiB of names", maxNames>>20)}
@@ -248,7 +241,6 @@ func truncated(err error) error {
 // annotationName is containerd's and docker's for an image's name in full.
 const annotationName = "io.containerd.image.name"
 
-// readIndex finds the images of an OCI layout.
 func (a *Archive) readIndex(file *io.SectionReader, finder *Finder) error {
 	d, err := a.describe(file, types.OCIImageIndex)
 	if err != nil {
@@ -298,7 +290,6 @@ func ociName(annotations map[string]string) (string, error) {
 	return name, nil
 }
 
-// dockerImage is an image in manifest.json.
 type dockerImage struct {
 	Config   string
 	RepoTags []string
@@ -388,7 +379,6 @@ func (a *Archive) dockerImage(entry dockerImage, finder *Finder) (image Image, e
 	return image, nil
 }
 
-// describe makes a file a blob.
 func (a *Archive) describe(file *io.SectionReader, mediaType types.MediaType) (v1.Descriptor, error) {
 	h, known := a.digests[file]
 	if !known {
@@ -401,7 +391,6 @@ func (a *Archive) describe(file *io.SectionReader, mediaType types.MediaType) (v
 	return v1.Descriptor{MediaType: mediaType, Digest: h, Size: file.Size()}, nil
 }
 
-// check compares the layers with their digests, and what they unpack to with the configurations.
 func (a *Archive) check(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
@@ -447,13 +436,10 @@ func (l Layer) check(ctx context.Context) error {
 	return err
 }
 
-// copySize is how much is copied at once.
 const copySize = 256 << 10
 
-// Kinds of compression. The others are refused by name.
 const gzipped, zstded = "gzip", "zstd"
 
-// sniff returns how a file is compressed, and nothing where it is not.
 func sniff(file io.ReaderAt) (string, error) {
 	start := make([]byte, 6)
 	n, err := file.ReadAt(start, 0)
@@ -472,11 +458,10 @@ func compression(start []byte) string {
 	return ""
 }
 
-// maxRatio is how many times its size something may unpack to, beyond the first GiB. What deflate can
-// reach is 1032; file systems of zeros come near it only in what is made to fill disks.
+// maxRatio bounds what something may unpack to, beyond the first GiB. Deflate can reach 1032, but only in what is
+// made to fill disks.
 const maxRatio = 500
 
-// decompress returns what a stream unpacks to, and how it is compressed. End releases its memory.
 func decompress(from io.Reader) (plain io.Reader, kind string, end func(), err error) {
 	packed := &counter{r: from}
 	in := bufio.NewReaderSize(packed, copySize)
@@ -512,7 +497,6 @@ func (c *counter) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// ratioLimit ends what would fill any disk.
 type ratioLimit struct {
 	r      io.Reader
 	packed *counter
@@ -528,7 +512,6 @@ func (b *ratioLimit) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// cancelled ends when its context does.
 type cancelled struct {
 	ctx context.Context //nolint:containedctx // a reader has no other way
 	r   io.Reader
@@ -541,8 +524,7 @@ func (c cancelled) Read(b []byte) (int, error) {
 	return c.r.Read(b)
 }
 
-// TempFile returns a file that is gone with the process, however that ends. It is in TMPDIR, else in /var/tmp: /tmp may
-// be memory.
+// TempFile returns a file that is gone with the process. It is in TMPDIR, else in /var/tmp: /tmp may be memory.
 func TempFile() (*os.File, error) {
 	f, err := os.CreateTemp(cmp.Or(os.Getenv("TMPDIR"), "/var/tmp"), "crishim-image-")
 	if errors.Is(err, fs.ErrNotExist) {

@@ -27,14 +27,12 @@ import (
 	"github.com/crishim/crishim/internal/bounded"
 )
 
-// Image is one image of an archive or a runtime.
 type Image struct {
 	Names     []string   // in full, with a tag: docker.io/library/busybox:1.36; may be empty
 	Target    Document   // its index, or its only manifest
 	Manifests []Manifest // those whose content is there; an index may have more. There is at least one
 }
 
-// Manifest is an image for one platform.
 type Manifest struct {
 	Document
 	Config   Document
@@ -42,20 +40,17 @@ type Manifest struct {
 	Layers   []Layer
 }
 
-// Document is an index, a manifest or a configuration.
 type Document struct {
 	v1.Descriptor
 	Text []byte
 }
 
-// Layer is a layer in its store.
 type Layer struct {
 	v1.Descriptor
 	DiffID v1.Hash // of what it unpacks to
 	finder *Finder
 }
 
-// Open returns a reader that fails at the end of content that is not the layer's.
 func (l Layer) Open() (io.ReadCloser, error) {
 	content, err := l.finder.store.Open(l.Digest)
 	if err != nil {
@@ -67,11 +62,8 @@ func (l Layer) Open() (io.ReadCloser, error) {
 	return readCloser{checked(content, l.Descriptor), content}, nil
 }
 
-// Store has content.
 type Store interface {
-	// Size returns the size of content, and ErrMissing if it is not there.
 	Size(v1.Hash) (int64, error)
-	// Open reads content, which the caller checks.
 	Open(v1.Hash) (io.ReadCloser, error)
 }
 
@@ -88,7 +80,6 @@ const (
 	maxImages    = 1000
 )
 
-// Finder finds images in a store.
 type Finder struct {
 	store     Store
 	platform  *v1.Platform
@@ -111,7 +102,6 @@ func NewFinder(store Store, platform *v1.Platform, watch Watch) *Finder {
 	}
 }
 
-// Find returns the image of an index or a manifest, with those manifests whose content is there.
 func (f *Finder) Find(target v1.Descriptor) (image Image, err error) {
 	target = v1.Descriptor{MediaType: target.MediaType, Digest: target.Digest, Size: target.Size}
 	children := []v1.Descriptor{target}
@@ -162,8 +152,7 @@ func attestation(d v1.Descriptor) bool {
 	return p != nil && p.OS == "unknown" && p.Architecture == "unknown" || d.Annotations["vnd.docker.reference.type"] != ""
 }
 
-// manifest reads a manifest and its configuration, and looks for its layers. Some archives name the same manifest again
-// and again: it is read once.
+// manifest reads each manifest once: some archives name the same one again and again.
 func (f *Finder) manifest(d v1.Descriptor) (*Manifest, error) {
 	if m, done := f.manifests[d.Digest]; done {
 		return m, nil
@@ -204,7 +193,6 @@ func (f *Finder) manifest(d v1.Descriptor) (*Manifest, error) {
 // dockerZstd is for builders that are told to use docker's media types and zstd.
 const dockerZstd types.MediaType = "application/vnd.docker.image.rootfs.diff.tar.zstd"
 
-// document reads an index, a manifest or a configuration.
 func (f *Finder) document(d v1.Descriptor, to any) (Document, error) {
 	if err := f.has(d); err != nil {
 		return Document{}, err
@@ -248,8 +236,8 @@ func (f *Finder) has(d v1.Descriptor) error {
 	return err
 }
 
-// parse reads a document, which must be of the kind that its descriptor says: a manifest with the fields of an index may
-// be another image to another reader.
+// parse compares the kind with the descriptor: a manifest with the fields of an index may be another image to another
+// reader.
 func parse(d Document, to any) error {
 	if bytes.Count(d.Text, []byte{','}) > maxValues {
 		return fmt.Errorf("%s has more than %d values", d.Digest, maxValues)
@@ -305,7 +293,6 @@ func (c *checker) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// ParsePlatform reads OS/ARCH[/VARIANT], or the architecture alone.
 func ParsePlatform(text string) (*v1.Platform, error) {
 	if !strings.Contains(text, "/") {
 		text = "linux/" + text

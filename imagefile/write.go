@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Format is a kind of archive.
 type Format string
 
 const (
@@ -76,7 +75,6 @@ type writer struct {
 	written map[string]bool
 }
 
-// name of a layer or document.
 func (w *writer) name(d v1.Descriptor) string {
 	switch media := string(d.MediaType); {
 	case w.format == OCI:
@@ -148,7 +146,6 @@ func (w *writer) json(name string, data any) error {
 	return w.write(name, int64(len(text)), bytes.NewReader(text))
 }
 
-// write writes what is not there yet.
 func (w *writer) write(name string, size int64, r io.Reader) error {
 	if w.written[name] {
 		return nil
@@ -161,7 +158,6 @@ func (w *writer) write(name string, size int64, r io.Reader) error {
 	return err
 }
 
-// entries returns an image's entries in index.json: one for each name.
 func entries(image Image) []v1.Descriptor {
 	d := image.Target.Descriptor
 	if p := image.Manifests[0].Platform; !d.MediaType.IsIndex() && p.OS != "" {

@@ -16,14 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The streams of an entry.
 const (
 	Stdout = "stdout"
 	Stderr = "stderr"
 )
 
-// Entry is what a container wrote at once: a line with its newline, or a part
-// of one without.
+// Entry is a line with its newline, or a part of a line without.
 type Entry struct {
 	Time   time.Time
 	Stream string
@@ -33,7 +31,6 @@ type Entry struct {
 // Partial reports whether the line goes on in the stream's next entry.
 func (e Entry) Partial() bool { return !bytes.HasSuffix(e.Text, []byte("\n")) }
 
-// parse reads one line of a log file in either format.
 func parse(line []byte) (Entry, error) {
 	if bytes.HasPrefix(line, []byte("{")) {
 		return parseJSON(line)
@@ -53,7 +50,6 @@ func parseJSON(line []byte) (Entry, error) {
 	return Entry{Time: record.Time, Stream: record.Stream, Text: []byte(record.Log)}, nil
 }
 
-// parseCRI reads "TIME STREAM TAGS TEXT"; the tag P marks a part of a line.
 func parseCRI(line []byte) (Entry, error) {
 	stamp, rest, ok1 := bytes.Cut(line, []byte(" "))
 	stream, rest, ok2 := bytes.Cut(rest, []byte(" "))
@@ -70,12 +66,10 @@ func parseCRI(line []byte) (Entry, error) {
 	return Entry{Time: at, Stream: string(stream), Text: text}, nil
 }
 
-// maxLine is how much of a line of a file is kept in memory. Runtimes cut what a
-// container writes at 16 KiB; a longer line is passed on in parts.
+// maxLine bounds the part of a line in memory. Runtimes cut lines at 16 KiB; a longer one is passed on in parts.
 const maxLine = 1 << 20
 
-// lines splits what is read of a log file into whole lines. The writer of the file may
-// never end a line.
+// lines splits a log file into whole lines. The writer of the file may never end a line.
 type lines struct {
 	rest    []byte // the beginning of a line whose end is not read yet
 	skip    bool   // the line is no log record, and is left out as far as it goes
@@ -89,7 +83,6 @@ func (l *lines) damage() {
 	}
 }
 
-// read takes all that there is to read.
 func (l *lines) read(ctx context.Context, from io.Reader, buf []byte, emit func(Entry) error) error {
 	file, isFile := from.(*os.File)
 	for ctx.Err() == nil {
@@ -110,8 +103,7 @@ func (l *lines) read(ctx context.Context, from io.Reader, buf []byte, emit func(
 	return context.Cause(ctx)
 }
 
-// skipHole goes on where a file has data again. A container that can write its log
-// can make it as long as it likes.
+// skipHole goes to the next data: a container that can write its log can make it as long as it likes.
 func skipHole(file *os.File) error {
 	at, err := file.Seek(0, io.SeekCurrent)
 	if err != nil {
@@ -132,7 +124,6 @@ func skipHole(file *os.File) error {
 	return err
 }
 
-// add takes the next bytes of the file.
 func (l *lines) add(b []byte, emit func(Entry) error) error {
 	l.rest = append(l.rest, b...)
 	for {
@@ -159,7 +150,6 @@ func (l *lines) add(b []byte, emit func(Entry) error) error {
 	return l.part(emit)
 }
 
-// line passes on the record of a line, and leaves out what is none.
 func (l *lines) line(line []byte, emit func(Entry) error) error {
 	entry, err := parse(line)
 	if err != nil || l.zeros {
@@ -172,7 +162,6 @@ func (l *lines) line(line []byte, emit func(Entry) error) error {
 	return emit(entry)
 }
 
-// end passes on a last line that has no newline, which nothing will be added to.
 func (l *lines) end(emit func(Entry) error) error {
 	line := l.rest
 	l.rest = nil
@@ -182,8 +171,7 @@ func (l *lines) end(emit func(Entry) error) error {
 	return l.line(line, emit)
 }
 
-// part passes on what there is of a line that is too long; what follows is another
-// part of the same time and stream.
+// part passes on the beginning of a line that is too long. The rest is another part with its time and stream.
 func (l *lines) part(emit func(Entry) error) error {
 	entry, err := parseCRI(l.rest)
 	if l.skip || err != nil {

@@ -21,10 +21,9 @@ import (
 	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
-// Open opens a container's log. The container may have replaced it where the
-// pod's log directory is mounted into it. Only one link is followed, that of a
-// dockershim to the file of the engine, which is ID/ID-json.log wherever the engine
-// keeps it; a container can have its like only among its own files.
+// Open opens a container's log. Only one link is followed, to ID/ID-json.log of the engine, wherever that is: a
+// container may have replaced its log if the pod's log directory is mounted into it, and can have such files only
+// among its own.
 func Open(path string) (*os.File, error) {
 	f, err := bounded.Open(path)
 	if !errors.Is(err, syscall.ELOOP) {
@@ -43,7 +42,6 @@ func Open(path string) (*os.File, error) {
 
 var containerID = lazyregexp.New(`^[0-9a-f]{64}$`)
 
-// history passes on what is in the rotated files of a log, the oldest first, and then in the current one.
 func (f *followed) history(ctx context.Context, o Options, emit func(Entry) error) error {
 	older, err := rotated(f.file.Name())
 	if err != nil {
@@ -72,9 +70,8 @@ func (f *followed) history(ctx context.Context, o Options, emit func(Entry) erro
 	return f.end(emit)
 }
 
-// rotated lists what rotation made of a log file, oldest first: PATH.1 and up,
-// as Docker counts, and PATH.20060102-150405, as a kubelet dates, with or
-// without .gz.
+// rotated lists the rotated files, oldest first: PATH.1 and up, as Docker counts, and PATH.20060102-150405, as a
+// kubelet dates, also with .gz.
 func rotated(path string) ([]string, error) {
 	dir, base := filepath.Split(path)
 	entries, err := os.ReadDir(filepath.Clean(dir))
@@ -109,7 +106,6 @@ func rotated(path string) ([]string, error) {
 	return found, nil
 }
 
-// readWhole hands each entry of a file that does not grow any more to emit.
 func readWhole(ctx context.Context, path string, damaged *int, emit func(Entry) error) (err error) {
 	file, err := bounded.Open(path)
 	if errors.Is(err, os.ErrNotExist) && !strings.HasSuffix(path, ".gz") { // compressed meanwhile
@@ -138,7 +134,6 @@ func readWhole(ctx context.Context, path string, damaged *int, emit func(Entry) 
 	return l.end(emit)
 }
 
-// followed is the current file of a log.
 type followed struct {
 	path string
 	file *os.File
@@ -147,15 +142,13 @@ type followed struct {
 	buf []byte
 }
 
-// drain passes on all whole lines that are there.
 func (f *followed) drain(ctx context.Context, emit func(Entry) error) error {
 	return f.lines.read(ctx, f.file, f.buf, emit)
 }
 
-// watch tells of changes in the directories of files: rotation puts other files in the place of these.
-// It returns nil where inotify is not available: a user has only so many instances (EMFILE) and
-// watches (ENOSPC), and not every kernel and file system has it. The file is then looked at as often
-// as Ended is asked, which is always done: a network file system does not tell of every change.
+// watch watches the directories of files, where rotation replaces them. It returns nil without inotify, which not
+// every kernel, file system and user has. The file is read as often as Ended is asked in any case: a network file
+// system does not tell of every change.
 func watch(files ...string) *fsnotify.Watcher {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -170,7 +163,6 @@ func watch(files ...string) *fsnotify.Watcher {
 	return w
 }
 
-// follow passes on what is written from here on.
 func (f *followed) follow(ctx context.Context, o Options, watch func(...string) *fsnotify.Watcher, emit func(Entry) error) error {
 	var changes chan fsnotify.Event
 	var failures chan error
@@ -212,9 +204,8 @@ func (f *followed) follow(ctx context.Context, o Options, watch func(...string) 
 	}
 }
 
-// catchUp reads what is new. A file that has taken the path over waits, as the runtime may still write into
-// the old one: containerd makes the new file before it changes over. It is read at the next tick, when the
-// container has ended, or when yet another file has its place.
+// catchUp reads new entries. A file that has taken the path over waits for the next tick, or the end of the
+// container: containerd makes the new file before it leaves the old one.
 func (f *followed) catchUp(ctx context.Context, tick, ended bool, emit func(Entry) error) error {
 	for over := tick; ; over = ended {
 		newest, err := f.successor()
@@ -248,8 +239,8 @@ func (f *followed) catchUp(ctx context.Context, tick, ended bool, emit func(Entr
 	}
 }
 
-// successor returns the file that has taken the path over from the newest one that is open, nil while none
-// has. A file that became shorter is read from its beginning.
+// successor returns the file that has taken the path over, if any. A file that became shorter is read from its
+// beginning.
 func (f *followed) successor() (*os.File, error) {
 	mine, err := cmp.Or(f.next, f.file).Stat()
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Options choose entries.
 type Options struct {
 	Since, Until time.Time // zero: no limit
 	Tail         int       // lines from the end; below 0: all
@@ -29,7 +28,6 @@ type Options struct {
 	Poll time.Duration
 }
 
-// errUntil ends reading behind the last entry that Until lets through.
 var errUntil = errors.New("past the end of the time asked for")
 
 func (o Options) wants(e Entry) bool {
@@ -38,7 +36,6 @@ func (o Options) wants(e Entry) bool {
 
 func (o Options) isOver(e Entry) bool { return !o.Until.IsZero() && e.Time.After(o.Until) }
 
-// Read hands the entries of the log at path, older files first, to emit.
 func Read(ctx context.Context, path string, o Options, emit func(Entry) error) error {
 	return read(ctx, path, o, watch, emit)
 }
@@ -74,7 +71,6 @@ func read(ctx context.Context, path string, o Options, watch func(...string) *fs
 	return err
 }
 
-// tail passes on the last lines of a log, or all of it.
 func (o Options) tail(ctx context.Context, current *followed, emit func(Entry) error) error {
 	if o.Tail < 0 {
 		return current.history(ctx, o, emit)
@@ -101,9 +97,7 @@ func (o Options) tail(ctx context.Context, current *followed, emit func(Entry) e
 	return err
 }
 
-// seekTail goes to where the last n lines of the file begin, reading from its
-// end. It reports false where the file is shorter or ends within a line,
-// as then a closer look is needed.
+// seekTail goes to the beginning of the last n lines. It reports false if the file is shorter or ends within a line.
 func (f *followed) seekTail(n int) bool {
 	size, err := f.file.Seek(0, io.SeekEnd)
 	if err != nil || size == 0 {
@@ -124,9 +118,7 @@ func (f *followed) seekTail(n int) bool {
 	return start > 0
 }
 
-// tailOffset returns where the last n whole lines before size begin; 0 or less when
-// there are not that many, or one is too long to look at. Parts of lines do not count
-// as lines.
+// tailOffset returns where the last n whole lines begin, 0 or less if there are fewer or one is too long.
 func tailOffset(file io.ReaderAt, size int64, n int) (int64, error) {
 	const block = 64 << 10
 	var tail []byte // what begins at start and is not counted yet
@@ -162,8 +154,8 @@ func tailOffset(file io.ReaderAt, size int64, n int) (int64, error) {
 	return 0, nil
 }
 
-// LastLines returns the text of the last n lines of a log's current file, or fewer: they have limit bytes
-// together. Of a last line that alone has more it is the end. It reads only as much of the file as this takes.
+// LastLines returns the last n lines of a log's current file, or fewer: they have limit bytes together. If the last
+// line alone is longer, its end is returned.
 func LastLines(path string, n, limit int) []string {
 	f, err := Open(path)
 	if err != nil {
@@ -205,16 +197,12 @@ func LastLines(path string, n, limit int) []string {
 	return all[first:]
 }
 
-// maxKept bounds what is kept of a log's last lines.
 const maxKept = 256 << 20
 
 var errKept = errors.New("the last lines that were asked for are too long: only their last " + fmt.Sprint(maxKept>>20) + " MiB are shown")
 
-// entrySize is what an entry takes in addition to its text. A log may be of parts of lines that
-// have none.
 const entrySize = int(unsafe.Sizeof(Entry{}))
 
-// Last keeps the entries of the last lines.
 type Last struct {
 	Lines   int // how many
 	max     int // bytes; 0: maxKept
@@ -224,7 +212,6 @@ type Last struct {
 	entries []Entry
 }
 
-// Add takes the next entry.
 func (l *Last) Add(e Entry) {
 	if l.Lines <= 0 {
 		return
@@ -243,7 +230,6 @@ func (l *Last) Add(e Entry) {
 	}
 }
 
-// drop drops the oldest entry.
 func (l *Last) drop() {
 	if !l.entries[0].Partial() {
 		l.kept--
@@ -253,7 +239,6 @@ func (l *Last) drop() {
 	l.entries = l.entries[1:]
 }
 
-// Emit passes on what was kept.
 func (l *Last) Emit(emit func(Entry) error) error {
 	for _, e := range l.entries {
 		if err := emit(e); err != nil {

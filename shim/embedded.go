@@ -15,8 +15,6 @@ import (
 	"github.com/crishim/crishim/shim/stream"
 )
 
-// Embedded is a shim for the length of one command, which reaches it over a
-// socket that only the user can open.
 type Embedded struct {
 	shim   *Shim
 	dir    *rundir.Dir
@@ -27,9 +25,7 @@ type Embedded struct {
 	closeErr error
 }
 
-// StartEmbedded starts a shim in a new private directory, as the kubelet's runDockershim
-// started dockershim inside the kubelet, and removes what killed commands of the same user
-// left.
+// StartEmbedded is what runDockershim was in the kubelet. It removes what killed commands of the same user left.
 func StartEmbedded(ctx context.Context, o Options) (*Embedded, error) {
 	if o.Engine.LookupEnv == nil {
 		o.Engine.LookupEnv = os.LookupEnv
@@ -61,10 +57,8 @@ func StartEmbedded(ctx context.Context, o Options) (*Embedded, error) {
 	return e, nil
 }
 
-// Endpoint returns where a CRI client reaches the shim.
 func (e *Embedded) Endpoint() string { return "unix://" + e.socket }
 
-// Close ends the shim and removes its directory.
 func (e *Embedded) Close() error {
 	e.close.Do(func() {
 		err := e.shim.Close()
@@ -76,25 +70,20 @@ func (e *Embedded) Close() error {
 	return e.closeErr
 }
 
-// What is in a private directory.
 const (
 	socketName    = "cri.sock"
 	recordsName   = "exec"   // records of running execs
 	temporaryName = "engine" // the address of the engine with temporary containers
 )
 
-// temporaryTimeout bounds the removal of what one killed command left.
 const temporaryTimeout = 10 * time.Second
 
-// shimDirs are the private directories of embedded shims. There is nothing in them
-// but the socket, the records of running execs, and the engine of temporary containers.
 var shimDirs = rundir.Kind{
 	Name:    "shim",
 	Entries: regexp.MustCompile(`cri\.sock|exec(/` + stream.RecordName + `)?|engine`),
 }
 
-// sweep removes what killed commands of this user left: run directories, with the
-// processes that are recorded there, and the containers that they own. A directory whose containers could
+// sweep ends the recorded processes and removes the containers of killed commands. A directory whose containers could
 // not be removed stays for the next command.
 func sweep(ctx context.Context, base, host string, engine stream.ExecInspector, containers interface {
 	RemoveOwned(ctx context.Context, owner string) error

@@ -18,16 +18,12 @@ import (
 	"github.com/crishim/crishim/internal/rundir"
 )
 
-// SystemdEndpoint is the endpoint that asks Listen for the socket that systemd passes to an
-// activated service.
+// SystemdEndpoint is for the socket that systemd passes to an activated service.
 const SystemdEndpoint = "fd://"
 
-// lockTimeout is for another server that starts in the same place.
 const lockTimeout = 10 * time.Second
 
-// Listen opens the listener for an endpoint: unix:///path or a bare path for a
-// socket with mode 0600 that is gone when the listener is closed, fd:// for the
-// one that systemd passed.
+// Listen makes a socket with mode 0600, which is gone when the listener is closed, or takes systemd's.
 func Listen(ctx context.Context, endpoint string) (net.Listener, error) {
 	if endpoint == SystemdEndpoint {
 		return activated()
@@ -46,7 +42,6 @@ func Listen(ctx context.Context, endpoint string) (net.Listener, error) {
 	if err := checkLength(path); err != nil {
 		return nil, err
 	}
-	// The lock keeps a second server from taking the same place in the meantime.
 	locking, cancel := context.WithTimeout(ctx, lockTimeout)
 	defer cancel()
 	lock, err := filelock.Wait(locking, path+".lock", nil)
@@ -57,8 +52,7 @@ func Listen(ctx context.Context, endpoint string) (net.Listener, error) {
 	if err := checkFree(path); err != nil {
 		return nil, err
 	}
-	// The socket is made in a private directory and moved to its place, so that no client can
-	// connect before its mode is set.
+	// No client can connect before the mode is set.
 	private, err := os.MkdirTemp(directory, ".s")
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
@@ -81,8 +75,7 @@ func Listen(ctx context.Context, endpoint string) (net.Listener, error) {
 	return &socket{UnixListener: l, path: path, made: info}, nil
 }
 
-// checkFree refuses a path that is no socket, or where another server answers. A
-// socket without a server is a leftover and may be replaced.
+// checkFree refuses a path that is no socket, or is served. A socket without a server may be replaced.
 func checkFree(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -104,9 +97,7 @@ func checkFree(path string) error {
 	return fmt.Errorf("listen on %s: another process serves this socket", path)
 }
 
-// listenPrivate listens on a socket that only the user can connect to. The
-// directory must be the user's own: between the bind and the chmod it is the
-// directory that keeps others out, whatever the umask.
+// listenPrivate needs a directory of the user's own, which keeps others out between the bind and the chmod.
 func listenPrivate(path string) (*net.UnixListener, error) {
 	if err := checkLength(path); err != nil {
 		return nil, err
@@ -128,8 +119,7 @@ func checkLength(path string) error {
 	return nil
 }
 
-// socket is a listener that removes its socket when it is closed, unless
-// another server has put its own in the place.
+// socket removes itself when it is closed, unless another server has put its own in the place.
 type socket struct {
 	*net.UnixListener
 	path  string
@@ -138,7 +128,6 @@ type socket struct {
 	err   error
 }
 
-// Close implements net.Listener.
 func (s *socket) Close() error {
 	s.close.Do(func() {
 		if now, err := os.Lstat(s.path); err == nil && os.SameFile(now, s.made) {
@@ -149,8 +138,6 @@ func (s *socket) Close() error {
 	return s.err
 }
 
-// activated takes over the socket of systemd's socket activation. Its file
-// belongs to systemd and is not removed. Processes that are started later do not see LISTEN_FDS.
 func activated() (net.Listener, error) {
 	passed, err := activation.Listeners()
 	switch {

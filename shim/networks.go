@@ -23,10 +23,8 @@ const (
 
 // NetworkOptions are what dockershim had in its NetworkPluginSettings.
 type NetworkOptions struct {
-	// Plugin is one of the Plugin constants. PluginAuto is the bridge in a shim for
-	// one command: a configuration that some other tool has left must not change what
-	// it does. In a daemon it is CNI where a configuration and its plugins are
-	// on the engine's host, else the bridge.
+	// Plugin is one of the constants. PluginAuto is the bridge for one command, because another tool's configuration
+	// must not change what it does, and CNI in a daemon if it is usable.
 	Plugin   string
 	ConfDir  string   // of CNI configurations; "": /etc/cni/net.d
 	BinDirs  []string // of CNI plugins; empty: where distributions put them
@@ -38,9 +36,7 @@ type NetworkOptions struct {
 	NonMasqueradeCIDR string // to where kubenet's pods keep their addresses, comma separated; "": the pod CIDR
 }
 
-// newNetworks builds the plugins that can be chosen from, chooses among them and checks the
-// hairpin mode: dockershim's ProbeNetworkPlugins, InitNetworkPlugin and
-// effectiveHairpinMode.
+// newNetworks is dockershim's ProbeNetworkPlugins, InitNetworkPlugin and effectiveHairpinMode.
 func newNetworks(o Options, engine docker.Endpoint) (node.Networks, error) {
 	if err := cni.CheckHairpin(o.Network.Hairpin); err != nil {
 		return node.Networks{}, err

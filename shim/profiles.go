@@ -36,7 +36,6 @@ func startProfiles(ctx context.Context, socket string) (*profiles, error) {
 	return p, nil
 }
 
-// stop ends the server, and profiles that are being taken. p may be nil.
 func (p *profiles) stop() error {
 	if p == nil {
 		return nil

@@ -28,14 +28,13 @@ import (
 // maxMessage is the size that a kubelet allows in both directions.
 const maxMessage = 16 << 20
 
-// server is the gRPC server.
 type server struct {
 	*grpc.Server
 	abandoned chan struct{} // closed when stop no longer waits for requests
 }
 
-// newServer builds the gRPC server, as dockershim's NewDockerServer did: both services of CRI
-// as v1 and as v1alpha2, whose messages are the same on the wire, and the private one.
+// newServer registers both services of CRI as v1 and v1alpha2, whose messages are the same on the wire, as
+// dockershim's NewDockerServer did.
 func newServer(log *slog.Logger, tracer trace.TracerProvider, cri *criService, private api.CrishimServer) *server {
 	i := &interceptor{log: log, changed: cri.invalidateLists}
 	options := []grpc.ServerOption{
@@ -58,9 +57,8 @@ func newServer(log *slog.Logger, tracer trace.TracerProvider, cri *criService, p
 	return &server{Server: s, abandoned: make(chan struct{})}
 }
 
-// stop lets requests in flight end for a while, then cuts them off. Some go on without their client, so that the engine and
-// the shim agree on what exists, for as long as an engine may take that does not answer. They are waited for a moment more
-// and then left to themselves.
+// stop lets requests end for a while, then cuts them off. Some go on without their client, so that the engine and the
+// shim agree on what exists; an engine that does not answer is left behind.
 func (s *server) stop(graceful, cutOff time.Duration) error {
 	stopped := make(chan struct{})
 	go func() {
@@ -82,9 +80,8 @@ func (s *server) stop(graceful, cutOff time.Duration) error {
 	return errors.New("the engine has not answered all requests yet: what it was asked for may still happen")
 }
 
-// interceptor does for every RPC what no service should have to: it turns panics
-// and errors into status codes and logs how the call ended. Requests and
-// answers are never logged, they carry credentials and environments.
+// interceptor turns panics and errors into status codes and logs the end of calls, never requests and answers, which
+// carry credentials.
 type interceptor struct {
 	log     *slog.Logger
 	changed func() // is called after requests that may have changed a list
@@ -100,8 +97,7 @@ func (i *interceptor) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerI
 	return handle(srv, s)
 }
 
-// finish is called with the end of a call, and returns the error for its client. The method's name comes from the context:
-// the generated code only knows the v1 name.
+// finish takes the method's name from the context: the generated code only knows the v1 name.
 func (i *interceptor) finish(ctx context.Context, started time.Time, err error, panicked any) error {
 	method, _ := grpc.Method(ctx)
 	if !keepsLists(path.Base(method)) {
@@ -126,8 +122,8 @@ func (i *interceptor) finish(ctx context.Context, started time.Time, err error, 
 	return err
 }
 
-// keepsLists reports whether lists are still true after a request. The status of a container may be newer than them, and
-// a client must not see an older state after it.
+// keepsLists reports whether lists are still true after a request. A client must not see an older state after a
+// container's status.
 func keepsLists(method string) bool {
 	switch method {
 	case "Version", "Status", "ImageStatus", "ImageFsInfo", "ContainerStats", "PodSandboxStats", "ExecSync", "Exec", "Attach", "PortForward":
@@ -136,7 +132,6 @@ func keepsLists(method string) bool {
 	return strings.HasPrefix(method, "List") || strings.HasPrefix(method, "Stream")
 }
 
-// toStatus gives an error the code that a CRI client can act on.
 func toStatus(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -169,7 +164,6 @@ func toStatus(ctx context.Context, err error) error {
 	return s.Err()
 }
 
-// errorCodes maps classes of errors to codes. The first that fits counts.
 var errorCodes = []struct {
 	is   func(error) bool
 	code codes.Code

@@ -50,16 +50,14 @@ type criService struct {
 	lists *cache.Cache // nil in a shim for one command
 }
 
-// invalidateLists makes the next lists ask the engine.
 func (s *criService) invalidateLists() {
 	if s.lists != nil {
 		s.lists.Invalidate()
 	}
 }
 
-// PodSandboxStatus of a daemon also has the statuses of the pod's containers and a time, for
-// kubelets that use events. The kubelet drops events that are older than the time, so it is
-// taken before the engine is asked. Without a time the kubelet asks for each container.
+// PodSandboxStatus of a daemon also has the containers' statuses and a time, for kubelets that use events. They drop
+// older events, so the time is taken before the engine is asked.
 func (s *criService) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
 	at := time.Now().UnixNano()
 	resp, err := s.sandboxService.PodSandboxStatus(ctx, r)
@@ -85,24 +83,20 @@ func (s *criService) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSand
 	return resp, nil
 }
 
-// CheckpointContainer is not possible: the CRI wants one archive, and the
-// engine's experimental checkpoints are directories that only it can restore.
+// CheckpointContainer: the CRI wants one archive, and the engine's checkpoints are directories that only it can
+// restore.
 func (*criService) CheckpointContainer(context.Context, *runtimeapi.CheckpointContainerRequest) (*runtimeapi.CheckpointContainerResponse, error) {
 	return nil, fmt.Errorf("the docker engine cannot write a container's checkpoint as an archive: %w", errdefs.ErrNotImplemented)
 }
 
-// CheckpointPod is not possible: the engine knows no pods, and has no way to
-// stop several containers at one moment.
+// CheckpointPod: the engine cannot stop several containers at one moment.
 func (*criService) CheckpointPod(context.Context, *runtimeapi.CheckpointPodRequest) (*runtimeapi.CheckpointPodResponse, error) {
 	return nil, fmt.Errorf("the docker engine cannot checkpoint the containers of a pod together: %w", errdefs.ErrNotImplemented)
 }
 
-// RestorePod is not possible for the same reason as CheckpointPod.
 func (*criService) RestorePod(context.Context, *runtimeapi.RestorePodRequest) (*runtimeapi.RestorePodResponse, error) {
 	return nil, fmt.Errorf("the docker engine cannot restore the containers of a pod together: %w", errdefs.ErrNotImplemented)
 }
-
-// The streamed lists are the plain ones in parts.
 
 func (s *criService) StreamPodSandboxes(r *runtimeapi.StreamPodSandboxesRequest, out grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxesResponse]) error {
 	list, err := s.ListPodSandbox(out.Context(), &runtimeapi.ListPodSandboxRequest{Filter: r.GetFilter()})
@@ -146,12 +140,9 @@ func (s *criService) StreamImages(r *runtimeapi.StreamImagesRequest, out grpc.Se
 	})
 }
 
-// chunkSize is how many items go into one message of a streamed list. Items with
-// many labels and annotations have a few kB, so a message stays far below the
-// limit that streaming is there to get around.
+// chunkSize items of a few kB stay far below the limit of a message.
 const chunkSize = 100
 
-// sendAll sends every item exactly once, and no empty message.
 func sendAll[T any](items []T, err error, send func([]T) error) error {
 	if err != nil {
 		return err

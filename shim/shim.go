@@ -25,8 +25,6 @@ const (
 	cutOffTimeout = 2 * time.Second
 )
 
-// Options configure a shim. The zero value works with the engine that the
-// environment leads to.
 type Options struct {
 	Engine               docker.Options
 	Log                  *slog.Logger // nil: nothing is logged
@@ -39,36 +37,26 @@ type Options struct {
 
 	StreamIdleTimeout time.Duration // ends a session without any traffic; 0: 4 hours
 
-	// ExecRecords is a directory for the records of running execs, so that what they
-	// started can be ended if the shim is killed. "": nowhere.
 	ExecRecords string
 
-	// WriteLogs makes the shim write container logs to CRI files while it runs.
-	// Otherwise a log is a link to the engine's own file.
+	// WriteLogs writes container logs to CRI files. Otherwise a log is a link to the engine's own file.
 	WriteLogs bool
 
-	// Daemon is for a shim that serves until it is stopped: Start refuses an engine that
-	// does not fit, and the engine is watched from then on.
+	// Daemon is for a shim that serves until it is stopped. It watches the engine.
 	Daemon bool
-	// CgroupDriver is the one that the kubelet uses, to be compared with the
-	// engine's; "" to leave that out.
+	// CgroupDriver is the kubelet's, to be compared with the engine's; "": unknown.
 	CgroupDriver string
-	// RuntimeCgroups is a cgroup for the processes of an engine on this host; "":
-	// they stay where they are.
+	// RuntimeCgroups is a cgroup for the engine's processes; "": they stay where they are.
 	RuntimeCgroups string
-	// MetricsAddress is where to serve metrics; "": nowhere.
 	MetricsAddress string
-	// ProfileSocket is the path of a unix socket to serve Go's profiles on; "": none.
-	ProfileSocket string
+	ProfileSocket  string
 
-	// Tracer makes a span of each request, and of each engine call below it; nil: none.
 	Tracer trace.TracerProvider
 
 	observeNetwork network.Observe // may be nil
 	temporaries    string          // file to note the engine of temporary containers in; "": none are removed
 }
 
-// Shim is a CRI runtime and image service over a Docker engine.
 type Shim struct {
 	log     *slog.Logger
 	engine  *docker.Client
@@ -83,8 +71,7 @@ type Shim struct {
 	closeErr error
 }
 
-// New builds a shim, as dockershim's NewDockerService did. Nothing is dialled, listened on
-// or started.
+// New dials and starts nothing. It is dockershim's NewDockerService.
 func New(o Options) (*Shim, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -122,8 +109,7 @@ func New(o Options) (*Shim, error) {
 	return s, nil
 }
 
-// Start begins what runs in the background. It does not need the engine, but it
-// is an error when the engine answers and does not fit.
+// Start does not need the engine, but an engine that answers must fit.
 func (s *Shim) Start(ctx context.Context) error {
 	if s.watch != nil {
 		if err := s.watch.Start(ctx); err != nil {
@@ -150,8 +136,7 @@ func (s *Shim) Start(ctx context.Context) error {
 	return nil
 }
 
-// Serve answers CRI requests on l until Close is called, which makes it return
-// nil, or the streaming server has ended. It closes l.
+// Serve returns nil after Close, or an error if the streaming server has ended.
 func (s *Shim) Serve(l net.Listener) error {
 	served := make(chan error, 1)
 	go func() { served <- s.grpc.Serve(l) }()
@@ -169,8 +154,7 @@ func (s *Shim) Serve(l net.Listener) error {
 	return nil
 }
 
-// Close lets running requests end for a while, then cuts them off, and frees
-// everything that New and Start took. What an engine does not answer is left, and named in the error.
+// Close lets requests end for a while, then cuts them off.
 func (s *Shim) Close() error {
 	s.close.Do(func() {
 		s.service.eventService.Close() // streams of events would not end by themselves

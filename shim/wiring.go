@@ -23,7 +23,6 @@ import (
 	"github.com/crishim/crishim/shim/stream"
 )
 
-// engine is what all services together need of the Docker client.
 type engine interface {
 	node.Engine
 	sandbox.Engine
@@ -36,7 +35,6 @@ type engine interface {
 	private.Engine
 }
 
-// listingEngine is the Docker client with a cache of lists.
 type listingEngine struct {
 	*docker.Client
 	lists *cache.Cache
@@ -46,8 +44,6 @@ func (e listingEngine) ContainerList(ctx context.Context, o dockercontainer.List
 	return e.lists.ContainerList(ctx, o)
 }
 
-// newService builds every service around one engine client. In a daemon, the services that
-// answer lists have a cache of them.
 func newService(o Options, client *docker.Client) (*criService, *private.Service, error) {
 	s := &criService{}
 	var engine, listing engine = client, client
@@ -100,7 +96,6 @@ func newService(o Options, client *docker.Client) (*criService, *private.Service
 	return s, &private.Service{Engine: engine, Streams: s.streamService, Images: s.imageService, Containers: s.containerService}, nil
 }
 
-// podIPs returns the addresses of a pod as its status has them.
 func (s *criService) podIPs(ctx context.Context, id string) ([]string, error) {
 	resp, err := s.sandboxService.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
 	if err != nil {

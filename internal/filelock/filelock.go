@@ -14,7 +14,6 @@ import (
 	"github.com/crishim/crishim/internal/bounded"
 )
 
-// poll is how often a lock that another process holds is tried again.
 const poll = 20 * time.Millisecond
 
 // Lock is a lock that this process holds. Within a process, too, a file has one holder. A child that inherits File holds
@@ -57,8 +56,7 @@ func TryFile(f *os.File) (bool, error) {
 	return true, nil
 }
 
-// TryDir locks a directory by flock, with LOCK_SH or LOCK_EX: the other kind of lock needs a file that is open for
-// writing. It reports false if the directory is locked, also by this process.
+// TryDir locks a directory by flock, with LOCK_SH or LOCK_EX: the other kind needs a file that is open for writing.
 func TryDir(dir *os.File, how int) (bool, error) {
 	err := unix.Flock(int(dir.Fd()), how|unix.LOCK_NB)
 	if err == nil || errors.Is(err, unix.EWOULDBLOCK) {
@@ -67,8 +65,7 @@ func TryDir(dir *os.File, how int) (bool, error) {
 	return false, &os.PathError{Op: "lock", Path: dir.Name(), Err: err}
 }
 
-// UnlockFile unlocks a file that TryFile has locked. A child of this process that has not come to its exec still has the
-// file: closing alone would not unlock it.
+// UnlockFile also unlocks the copy of a child that has not come to its exec, which closing would not.
 func UnlockFile(f *os.File) error {
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK})
 }
@@ -103,7 +100,6 @@ func Held(path string) bool {
 	return err == nil && lock.Type != unix.F_UNLCK
 }
 
-// Release unlocks the file and leaves it.
 func (l *Lock) Release() error { return errors.Join(UnlockFile(l.File), l.File.Close()) }
 
 // Remove removes the file while it is locked: those who wait for it see that it is gone.

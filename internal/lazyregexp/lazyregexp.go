@@ -7,7 +7,6 @@ import (
 	"sync"
 )
 
-// Regexp is a regular expression. It is safe for concurrent use.
 type Regexp struct{ compiled func() *regexp.Regexp }
 
 // New returns the regular expression of a text, which must be valid: the first use panics else.
@@ -15,18 +14,14 @@ func New(text string) *Regexp {
 	return &Regexp{sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })}
 }
 
-// MatchString reports whether the text has a match.
 func (r *Regexp) MatchString(text string) bool { return r.compiled().MatchString(text) }
 
-// FindString returns the first match, "" where there is none.
 func (r *Regexp) FindString(text string) string { return r.compiled().FindString(text) }
 
-// FindStringSubmatch returns the first match and its groups.
 func (r *Regexp) FindStringSubmatch(text string) []string {
 	return r.compiled().FindStringSubmatch(text)
 }
 
-// ReplaceAllString returns the text with its matches replaced.
 func (r *Regexp) ReplaceAllString(text, by string) string {
 	return r.compiled().ReplaceAllString(text, by)
 }

@@ -15,20 +15,17 @@ import (
 )
 
 const (
-	// readTime bounds how long a scraper may take to say what it wants, and how long a
-	// connection stays open without a request.
+	// readTime bounds a request, and a connection without one.
 	readTime = 10 * time.Second
 	// maxHeaderBytes is more than any scraper sends. The library takes 4 KiB more.
 	maxHeaderBytes = 12 << 10
 )
 
-// Server serves metrics and what else its handler has.
 type Server struct {
 	server *http.Server
 	done   chan struct{} // closed when the server has ended; nil before Start
 }
 
-// New makes a server for an address; errors of single connections go to the log.
 func New(address string, handler http.Handler, errorLog *log.Logger) *Server {
 	return &Server{server: &http.Server{
 		Addr: address, Handler: handler,
@@ -37,8 +34,6 @@ func New(address string, handler http.Handler, errorLog *log.Logger) *Server {
 	}}
 }
 
-// Start listens and serves in the background. It returns the address, which has the port
-// where none was named.
 func (s *Server) Start(ctx context.Context) (net.Addr, error) {
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", s.server.Addr)
@@ -54,7 +49,6 @@ func (s *Server) Start(ctx context.Context) (net.Addr, error) {
 	return l.Addr(), nil
 }
 
-// Stop ends the server.
 func (s *Server) Stop() error {
 	err := s.server.Close()
 	if s.done != nil {
@@ -66,7 +60,6 @@ func (s *Server) Stop() error {
 	return err
 }
 
-// writeTime is how long a scraper may take to read its answer.
 const writeTime = 30 * time.Second
 
 // guard keeps web pages away from the metrics, and bounds the time of an answer. A listener that is not on loopback is

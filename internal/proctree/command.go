@@ -7,7 +7,6 @@ import (
 	"time"
 )
 
-// killTime bounds the wait for processes that were killed.
 const killTime = 5 * time.Second
 
 // Command is exec.CommandContext, but the end of ctx kills the program, such as a credential helper or a network plugin,

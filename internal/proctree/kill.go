@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxRounds bounds how often a tree is walked for processes that were not seen before.
 const maxRounds = 100
 
 // Kill ends root and everything that it has started in its container, as far as
@@ -55,7 +54,6 @@ func Kill(ctx context.Context, root Process, container string) error {
 	return errors.Join(errs...)
 }
 
-// snapshot reads every process that is visible; those that end meanwhile are left out.
 func snapshot() ([]procfs.ProcStat, error) {
 	processes, err := procfs.AllProcs()
 	if err != nil {
@@ -70,11 +68,9 @@ func snapshot() ([]procfs.ProcStat, error) {
 	return all, nil
 }
 
-// members picks the tree of root out of a snapshot: the children and their
-// children, and every process of the session that root leads, also one whose
-// parent has ended and which init has adopted. A pid that is in use as session
-// id is not given to a new process, so a session of root's number is
-// root's, unless a younger process has that pid now.
+// members returns root's descendants, and every process of the session that root leads, also orphans. A pid in use as
+// session id is not given to a new process, so a session of that number is root's, unless a younger process has the
+// pid.
 func members(root Process, all []procfs.ProcStat) []Process {
 	for _, st := range all {
 		if st.PID == root.PID && st.Starttime != root.Start {
@@ -99,16 +95,12 @@ func members(root Process, all []procfs.ProcStat) []Process {
 	return tree
 }
 
-// channel is a pipe or a terminal, whatever name a process has for it.
 type channel struct {
 	device, inode uint64
 }
 
-// strays finds what root has started and lost: processes of its container that
-// lead sessions of their own, and whose parent is gone, but which still hold one
-// of the pipes or the terminal that were made for root. One that has let go of
-// them is not found. What an older process of the container holds too was not
-// made for root: it may have opened the container's own output.
+// strays finds processes of root's container that lead sessions of their own, whose parent is gone, but which still
+// hold a pipe or the terminal made for root. A channel that an older process holds too was not made for root.
 func strays(root Process, container string, all []procfs.ProcStat) []Process {
 	if container == "" {
 		return nil
@@ -146,7 +138,6 @@ func strays(root Process, container string, all []procfs.ProcStat) []Process {
 	return found
 }
 
-// held lists which of the channels a process has open.
 func (p Process) held(of map[channel]bool) []channel {
 	process, err := procfs.NewProc(p.PID)
 	if err != nil {
@@ -165,8 +156,8 @@ func (p Process) held(of map[channel]bool) []channel {
 	return held
 }
 
-// channelAt returns which pipe or pseudo-terminal a descriptor of a process is.
-// Pipes with a name are in the file system for everybody, and do not count.
+// channelAt returns which pipe or pseudo-terminal a descriptor is. Named pipes are there for everybody, and do not
+// count.
 func channelAt(pid int, fd uintptr) (channel, bool) {
 	path := fmt.Sprintf("/proc/%d/fd/%d", pid, fd)
 	target, err := os.Readlink(path)

@@ -24,17 +24,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrGone is about a process that has ended, or whose pid now belongs to another.
 var ErrGone = errors.New("process is gone")
 
-// Process names one process of this host and never another: a pid may be used again,
-// but not with the same start time.
+// Process names one process and never another: a pid is not used again with the same start time.
 type Process struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // clock ticks after boot
 }
 
-// Find returns the process that has this pid now.
 func Find(pid int) (Process, error) {
 	st, err := readStat(pid)
 	if err != nil {
@@ -61,7 +58,6 @@ func readStat(pid int) (procfs.ProcStat, error) {
 	return st, nil
 }
 
-// dead reports whether a process has ended and only waits for its parent.
 func dead(st procfs.ProcStat) bool { return strings.Contains("ZXx", st.State) }
 
 // Alive reports whether the process still runs. A zombie does not.
@@ -70,8 +66,7 @@ func (p Process) Alive() bool {
 	return err == nil && st.Starttime == p.Start && !dead(st)
 }
 
-// InContainer reports whether the process is in a control group named for the
-// container. It is how a pid from an engine is known to be a pid of this host.
+// InContainer proves that a pid from an engine is one of this host, by the name of its control group.
 func (p Process) InContainer(id string) bool {
 	if !p.Alive() {
 		return false
@@ -80,13 +75,11 @@ func (p Process) InContainer(id string) bool {
 	return err == nil && Named(string(groups), id) && p.Alive()
 }
 
-// containerIDs are whole ids. Part of one, or another text from /proc/PID/cgroup,
-// would be found in the groups of other processes.
+// containerIDs are whole ids: part of one would be found in other groups.
 var containerIDs = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// Named reports whether one of the control groups' directories has the container's
-// id in its name, as in /docker/ID, docker-ID.scope or system.slice:docker:ID, with no
-// more letters or digits around it.
+// Named reports whether a group's directory has the id in its name, as in /docker/ID, docker-ID.scope or
+// system.slice:docker:ID.
 func Named(groups, id string) bool {
 	words := strings.FieldsFunc(groups, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 	return containerIDs.MatchString(id) && slices.Contains(words, id)
@@ -104,7 +97,6 @@ func (p Process) signal(sig unix.Signal) error {
 	return nil
 }
 
-// pollInterval is how often a process is looked at if the kernel has no pidfds.
 const pollInterval = 20 * time.Millisecond
 
 // Wait returns nil when the process has ended, or the cause of ctx.
@@ -149,7 +141,6 @@ func (p Process) poll(ctx context.Context) error {
 	return nil
 }
 
-// BootID returns what the kernel calls this boot of the machine, "" where it does not tell.
 func BootID() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

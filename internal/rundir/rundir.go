@@ -40,13 +40,11 @@ const (
 // MaxSocketPath is the longest path of a unix socket that the kernel takes, in bytes.
 const MaxSocketPath = 107
 
-// Kind is what a directory is for.
 type Kind struct {
 	Name    string         // the directory is Name-ID
 	Entries *regexp.Regexp // paths of all that is ever made in it, relative to it
 }
 
-// Dir is a locked directory.
 type Dir struct {
 	Path string
 	kind Kind
@@ -60,8 +58,7 @@ type Dir struct {
 func Base(lookup func(string) (string, bool)) (string, error) {
 	uid := os.Geteuid()
 	if uid == 0 {
-		// Others may list it: the socket of serve is there too, and only its own
-		// permissions should decide.
+		// The socket of serve is there, too.
 		if makeBase(rootBase, 0o755) == nil {
 			return rootBase, nil
 		}
@@ -76,8 +73,7 @@ func Base(lookup func(string) (string, bool)) (string, error) {
 	return base, makeBase(base, 0o700)
 }
 
-// makeBase fails also for what is there on a read-only file system, as /run is in a
-// container that has it from the host.
+// makeBase fails on a read-only file system, as /run is in some containers.
 func makeBase(dir string, mode fs.FileMode) error {
 	if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -91,7 +87,6 @@ func makeBase(dir string, mode fs.FileMode) error {
 	return nil
 }
 
-// check refuses a directory of another user, or with one of the forbidden permissions.
 func check(dir string, forbidden fs.FileMode) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -108,8 +103,6 @@ func checkInfo(dir string, info fs.FileInfo, forbidden fs.FileMode) error {
 	return nil
 }
 
-// OpenPrivate opens a directory that belongs to the user and that no other user can
-// list. It does not follow a symbolic link in its place.
 func OpenPrivate(dir string) (*os.Root, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -153,7 +146,6 @@ func ReadFile(root *os.Root, name string) ([]byte, error) {
 	return bounded.ReadAll(f, maxFile)
 }
 
-// New makes a locked directory.
 func New(base string, kind Kind) (*Dir, error) {
 	if length := len(base) + len("/-") + len(kind.Name) + 2*idBytes + longest; length > MaxSocketPath {
 		return nil, fmt.Errorf("%s is too long: the path of a socket in it has %d bytes, a unix socket allows %d", base, length, MaxSocketPath)
@@ -172,7 +164,6 @@ func New(base string, kind Kind) (*Dir, error) {
 	}
 }
 
-// open locks a directory. It returns nil if another process has it.
 func open(name string, kind Kind) (*Dir, error) {
 	root, err := OpenPrivate(name)
 	if err != nil {
@@ -194,8 +185,7 @@ func open(name string, kind Kind) (*Dir, error) {
 
 func (d *Dir) close() error { return errors.Join(d.lock.Close(), d.root.Close()) }
 
-// Remove removes what crishim has made in the directory, and the directory when
-// nothing else is in it.
+// Remove leaves the directory if it holds something that crishim has not made.
 func (d *Dir) Remove() error {
 	err := d.empty(".")
 	if err == nil {
@@ -228,9 +218,8 @@ func (d *Dir) empty(sub string) error {
 	return errors.Join(errs...)
 }
 
-// Sweep removes the directories that killed commands of this user left in the base
-// directory, after finish has ended what else they left. One that finish fails for
-// stays for the next command. Its own failures are ignored: nothing depends on it.
+// Sweep removes the directories that killed commands of this user left, once finish has succeeded for them. Nothing
+// depends on it.
 func Sweep(base string, kind Kind, finish func(dir string) error) {
 	entries, err := os.ReadDir(base)
 	if err != nil {

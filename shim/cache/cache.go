@@ -22,7 +22,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// Engine is what the cache needs of the Docker client.
 type Engine interface {
 	Events(ctx context.Context, o events.ListOptions) (<-chan events.Message, <-chan error)
 	Ping(ctx context.Context) (types.Ping, error)
@@ -37,7 +36,6 @@ const (
 	pingInterval, pingTimeout = 2 * time.Second, 4 * time.Second
 )
 
-// Cache answers lists from memory while Follow runs.
 type Cache struct {
 	engine                            Engine
 	maxAge, pingInterval, pingTimeout time.Duration
@@ -48,13 +46,11 @@ type Cache struct {
 	lists      map[string]list
 }
 
-// list is an answer of the engine, which is shared and must not be changed.
 type list struct {
 	containers []container.Summary
 	read       time.Time
 }
 
-// New builds a cache of an engine.
 func New(engine Engine) *Cache {
 	return &Cache{engine: engine, maxAge: maxAge, pingInterval: pingInterval, pingTimeout: pingTimeout, lists: map[string]list{}}
 }
@@ -89,7 +85,6 @@ func (c *Cache) ContainerList(ctx context.Context, o container.ListOptions) ([]c
 	return slices.Clone(containers), nil
 }
 
-// cacheable reports whether a list has no filter but its type and states: there are only a few of those.
 func cacheable(o container.ListOptions) bool {
 	labels := o.Filters.Get("label")
 	return len(labels) == 1 && strings.HasPrefix(labels[0], state.LabelType+"=") && o.Filters.Len() == 1+min(1, len(o.Filters.Get("status"))) &&
@@ -111,13 +106,12 @@ func (c *Cache) setFollowing(following bool) {
 	c.Invalidate()
 }
 
-// Follow invalidates lists by the engine's events until the stream or the context ends, or the engine does not answer a
-// ping. No list is kept before and after that.
+// Follow invalidates lists by the engine's events until the stream or the context ends, or the engine does not answer
+// a ping.
 func (c *Cache) Follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// The engine answers before it begins to listen. It sends the events of the time between when it is asked for those
-	// since now.
+	// The engine answers before it begins to listen, and sends the events since then.
 	info, err := c.engine.Info(ctx)
 	if err != nil {
 		return err
@@ -150,7 +144,6 @@ func (c *Cache) Follow(ctx context.Context) error {
 	}
 }
 
-// ping closes silent when the engine does not answer. An error is an answer.
 func (c *Cache) ping(ctx context.Context, silent chan<- struct{}) {
 	tick := time.NewTicker(c.pingInterval)
 	defer tick.Stop()

@@ -18,10 +18,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// What the engine can do with a container and CRI has no call for. The private service
-// offers it.
-
-// Signal sends a signal to a container's first process, which may ignore it.
 func (s *Service) Signal(ctx context.Context, id, signal string) error {
 	m, err := state.FindContainer(ctx, s.engine, id)
 	if err == nil {
@@ -33,7 +29,6 @@ func (s *Service) Signal(ctx context.Context, id, signal string) error {
 	return nil
 }
 
-// Pause freezes a container's processes.
 func (s *Service) Pause(ctx context.Context, id string) error {
 	m, err := state.FindContainer(ctx, s.engine, id)
 	switch {
@@ -49,7 +44,6 @@ func (s *Service) Pause(ctx context.Context, id string) error {
 	return nil
 }
 
-// Unpause lets a container's processes go on.
 func (s *Service) Unpause(ctx context.Context, id string) error {
 	m, err := state.FindContainer(ctx, s.engine, id)
 	switch {
@@ -65,8 +59,8 @@ func (s *Service) Unpause(ctx context.Context, id string) error {
 	return nil
 }
 
-// Restart stops a container, if it runs, and starts it again with its files. CRI has each
-// attempt in a container of its own; the engine keeps one.
+// Restart stops and starts a container with its files. In CRI each attempt is a container of its own; the engine
+// keeps one.
 func (s *Service) Restart(ctx context.Context, id string, seconds int64) error {
 	if seconds < 0 {
 		return fmt.Errorf("restart container: %w", invalid("timeout %d is negative", seconds))
@@ -92,7 +86,6 @@ func (s *Service) Restart(ctx context.Context, id string, seconds int64) error {
 	return nil
 }
 
-// runningPod finds a pod, and returns an error where it is not ready: its namespaces are gone.
 func (s *Service) runningPod(ctx context.Context, id string) (state.FoundSandbox, error) {
 	pod, err := state.FindSandbox(ctx, s.engine, id)
 	if err == nil && !pod.Detail.State.Running {
@@ -162,7 +155,6 @@ func (s *Service) copied(ctx context.Context, r *api.CopyContainerRequest) (stri
 	return created.ID, err
 }
 
-// dropImageDefaults drops the variables and the working directory that a container has from its image.
 func (s *Service) dropImageDefaults(ctx context.Context, config *container.Config, ref string) {
 	img, err := s.inspectImage(ctx, ref)
 	if err != nil || img.Config == nil {

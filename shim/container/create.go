@@ -27,7 +27,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// CreateContainer creates a container in a running sandbox.
 func (s *Service) CreateContainer(ctx context.Context, r *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
 	if err := validate(r); err != nil {
 		return nil, fmt.Errorf("create container: %w", err)
@@ -53,10 +52,8 @@ func (s *Service) ownerOf(annotations map[string]string) (string, error) {
 	return s.users.owner, nil
 }
 
-// create creates the engine container and returns its id. A container of the same identity
-// that another request in flight has created is taken; one that was never started is left
-// over from an earlier request. The same name in an older sandbox of the pod may stay until
-// it is garbage collected.
+// create creates the engine container. A container of the same identity that another request in flight has created is
+// taken; one that was never started is left over from an earlier request. The same name in an older sandbox may stay.
 func (s *Service) create(ctx context.Context, r *runtimeapi.CreateContainerRequest, same *inFlight) (string, error) {
 	f, err := s.gather(ctx, r)
 	if err != nil {
@@ -93,8 +90,7 @@ func (s *Service) create(ctx context.Context, r *runtimeapi.CreateContainerReque
 	return created.ID, nil
 }
 
-// pending counts the requests in flight for each container, and has the id of what one of
-// them has created. The zero value is ready to use.
+// pending counts the requests in flight for each container, with the id of the created one.
 type pending struct {
 	mu    sync.Mutex
 	byKey map[string]*inFlight
@@ -105,7 +101,6 @@ type inFlight struct {
 	created  string // id; guarded by the lock on the container's name
 }
 
-// begin adds a request, until done is called.
 func (p *pending) begin(r *runtimeapi.CreateContainerRequest) (same *inFlight, done func()) {
 	m := r.GetConfig().GetMetadata()
 	key := fmt.Sprintf("%s/%s/%d", r.GetPodSandboxId(), m.GetName(), m.GetAttempt())
@@ -129,10 +124,8 @@ func (p *pending) begin(r *runtimeapi.CreateContainerRequest) (same *inFlight, d
 	}
 }
 
-// maxName is far beyond the longest name in Kubernetes.
 const maxName = 253
 
-// validate refuses what is wrong with any engine and host.
 func validate(r *runtimeapi.CreateContainerRequest) error {
 	c, logDir := r.GetConfig(), r.GetSandboxConfig().GetLogDirectory()
 	switch {
@@ -187,7 +180,6 @@ func validateMounts(ms []*runtimeapi.Mount) error {
 	return nil
 }
 
-// isBelow reports whether a path is relative and leads to something below its start, or is empty.
 func isBelow(p string) bool {
 	return p == "" || filepath.IsLocal(p) && path.Clean(p) != "."
 }
@@ -196,12 +188,10 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf(format+": %w", append(args, errdefs.ErrInvalidArgument)...)
 }
 
-// unable is for what this engine or host cannot do.
 func unable(format string, args ...any) error {
 	return fmt.Errorf(format+": %w", append(args, errdefs.ErrNotImplemented)...)
 }
 
-// facts is all that a plan needs apart from the request.
 type facts struct {
 	api      string // version of the engine's API
 	info     system.Info
@@ -219,10 +209,8 @@ type facts struct {
 	now      time.Time
 }
 
-// speaks reports whether the engine's API is at least of that version.
 func (f facts) speaks(version string) bool { return versions.GreaterThanOrEqualTo(f.api, version) }
 
-// gather reads everything the plan needs. Nothing is changed.
 func (s *Service) gather(ctx context.Context, r *runtimeapi.CreateContainerRequest) (f facts, err error) {
 	f.now, f.api = time.Now(), s.engine.ClientVersion()
 	if f.owner, err = s.ownerOf(r.GetConfig().GetAnnotations()); err != nil {
@@ -258,14 +246,12 @@ func (s *Service) gather(ctx context.Context, r *runtimeapi.CreateContainerReque
 			return slices.Contains([]string{"PERFMON", "BPF", "CHECKPOINT_RESTORE"}, name)
 		})
 	}
-	// crishim asks for a negative score for each sandbox: one that runs without it was
-	// refused it by the host. A container's score cannot be changed after creation.
+	// crishim asks for a negative score for each sandbox: the host has refused it if the sandbox runs without.
 	score := int(r.GetConfig().GetLinux().GetResources().GetOomScoreAdj())
 	if own := f.pod.Detail.Config.Labels[state.LabelOwnName] != ""; score >= 0 || !own || f.pod.Detail.HostConfig.OomScoreAdj < 0 {
 		f.oomScore = s.oom.Allowed(score)
 	}
-	// The image's user files are needed where the engine alone would not give the container
-	// the requested groups.
+	// The engine alone would not give the container the requested groups.
 	user, err := convert.RequestedUser(sc, imageUser(f.image))
 	if err == nil && user.NeedsFiles() && (!user.Strict || user.Name != "") {
 		f.passwd, f.group, err = s.users.ofImage(ctx, f.image)
@@ -293,8 +279,7 @@ func imageUser(i image.InspectResponse) string {
 	return i.Config.User
 }
 
-// gatherMounted looks for the images to mount. Not every engine that mounts images itself
-// refuses a container where a sub path is missing; with older ones the plan finds out.
+// gatherMounted finds the images to mount. Not every engine refuses a missing sub path.
 func (s *Service) gatherMounted(ctx context.Context, f *facts, ms []*runtimeapi.Mount) error {
 	f.mounted = map[string]image.InspectResponse{}
 	for _, m := range ms {
@@ -320,8 +305,7 @@ func (s *Service) gatherMounted(ctx context.Context, f *facts, ms []*runtimeapi.
 	return nil
 }
 
-// gatherTarget finds the container whose PID namespace is to be joined. It has
-// to be of the same pod and have a namespace of its own to share.
+// gatherTarget finds the container whose PID namespace is joined. It must be of the same pod and have one of its own.
 func (s *Service) gatherTarget(ctx context.Context, f *facts, o *runtimeapi.NamespaceOption) error {
 	if o.GetPid() != runtimeapi.NamespaceMode_TARGET || o.GetTargetId() == "" {
 		return nil
@@ -341,9 +325,8 @@ func (s *Service) gatherTarget(ctx context.Context, f *facts, o *runtimeapi.Name
 	return nil
 }
 
-// gatherProfiles reads a seccomp profile of the node, and looks for an AppArmor profile in
-// the kernel where this is the node: the engine takes any name, and the container fails
-// only when it is started.
+// gatherProfiles reads a seccomp profile, and looks for an AppArmor profile in the kernel: the engine takes any name,
+// and the container fails when it is started.
 func gatherProfiles(f *facts, sc *runtimeapi.LinuxContainerSecurityContext) error {
 	p, err := seccompProfile(sc)
 	if err != nil {
@@ -369,8 +352,7 @@ func seccompProfile(sc *runtimeapi.LinuxContainerSecurityContext) (*runtimeapi.S
 	return convert.SeccompProfile(sc.GetSeccomp(), sc.GetSeccompProfilePath()) //nolint:staticcheck // kubelets before 1.25 send nothing else
 }
 
-// needsInfo reports whether a plan depends on the engine's Info: most do not when a
-// person writes the config, all do when a kubelet does.
+// needsInfo reports whether a plan depends on the engine's Info: all do for a kubelet, most do not for a person.
 func needsInfo(r *runtimeapi.CreateContainerRequest) bool {
 	sc, limits := r.GetConfig().GetLinux().GetSecurityContext(), r.GetConfig().GetLinux().GetResources()
 	const localhost = runtimeapi.SecurityProfile_Localhost
@@ -381,9 +363,7 @@ func needsInfo(r *runtimeapi.CreateContainerRequest) bool {
 		sc.GetApparmorProfile() != "" || sc.GetSeccompProfilePath() != "" //nolint:staticcheck // old kubelets send them
 }
 
-// checkWarnings reads the engine's warnings. On a host without some of the cgroup
-// controllers the engine drops the limits that it cannot set and only warns; here that is
-// an error. Shares are only a weight, which such a host does without.
+// checkWarnings turns the engine's warnings about limits that it cannot set into an error. Shares are only a weight.
 func (s *Service) checkWarnings(warnings []string, asked container.Resources, id string) error {
 	for _, w := range warnings {
 		switch {

@@ -32,8 +32,7 @@ const (
 	maxUserCache = 256     // images; a full cache is emptied
 )
 
-// userFiles reads and caches /etc/passwd and /etc/group of images, whose content never
-// changes.
+// userFiles caches /etc/passwd and /etc/group of images.
 type userFiles struct {
 	engine Engine
 	owner  string
@@ -43,8 +42,6 @@ type userFiles struct {
 
 type userPair struct{ passwd, group []byte }
 
-// ofImage reads the files from the image's layers where they are on this host, else from a
-// temporary container.
 func (u *userFiles) ofImage(ctx context.Context, i image.InspectResponse) (passwd, group []byte, err error) {
 	return u.read(i.ID, layerDirs(i.GraphDriver), func() (pair userPair, err error) {
 		err = inImage(ctx, u.engine, u.owner, i.ID, func(id string) error {
@@ -79,10 +76,8 @@ func (u *userFiles) read(imageID string, dirs []string, otherwise func() (userPa
 	return pair.passwd, pair.group, nil
 }
 
-// helperName is what the names of helper containers begin with.
 const helperName = "crishim-users-"
 
-// maxHelperAge is more than a helper needs.
 const maxHelperAge = 10 * time.Minute
 
 // RemoveOwned removes the containers of an owner that was killed. Without an owner it removes helpers that are old.
@@ -107,7 +102,7 @@ func (s *Service) RemoveOwned(ctx context.Context, owner string) error {
 	return errors.Join(errs...)
 }
 
-// inImage calls look with a temporary container of an image, which is never started.
+// inImage calls look with a container of an image that is never started.
 func inImage(ctx context.Context, engine Engine, owner, imageID string, look func(id string) error) (err error) {
 	cleanup, cancel := lifecycle.CleanupContext(ctx)
 	defer cancel()
@@ -132,7 +127,6 @@ func (u *userFiles) copy(ctx context.Context, id string) (pair userPair, err err
 	return pair, err
 }
 
-// copyFile returns the content of a file; one that does not exist is empty.
 func (u *userFiles) copyFile(ctx context.Context, id, path string) (content []byte, err error) {
 	r, _, err := u.engine.CopyFromContainer(ctx, id, path)
 	if errdefs.IsNotFound(err) {
@@ -153,8 +147,6 @@ func (u *userFiles) copyFile(ctx context.Context, id, path string) (content []by
 	return io.ReadAll(io.LimitReader(t, maxUserFile))
 }
 
-// layerDirs returns the directories of an image's layers on the engine's host, the
-// topmost first; none with other storage drivers.
 func layerDirs(g storage.DriverData) []string {
 	if g.Name != overlay2 || g.Data["UpperDir"] == "" {
 		return nil
@@ -162,7 +154,6 @@ func layerDirs(g storage.DriverData) []string {
 	return append([]string{g.Data["UpperDir"]}, lowerDirs(g)...)
 }
 
-// overlay2 is the only storage driver whose layers are plain directories.
 const overlay2 = "overlay2"
 
 func lowerDirs(g storage.DriverData) []string {
@@ -172,11 +163,8 @@ func lowerDirs(g storage.DriverData) []string {
 	return strings.Split(g.Data["LowerDir"], ":")
 }
 
-// errNoLayers: the layers are not on this host, or hold something that only
-// the kernel should put together.
 var errNoLayers = errors.New("the image's layers cannot be read here")
 
-// layer is what one layer has at a path.
 type layer int
 
 const (
@@ -231,7 +219,6 @@ func opaque(dir string) bool {
 	return false
 }
 
-// subLayers returns the directories that make up a directory inside an image.
 func subLayers(dirs []string, sub string) ([]string, error) {
 	var out []string
 	for _, dir := range dirs {
@@ -255,7 +242,6 @@ func subLayers(dirs []string, sub string) ([]string, error) {
 	return out, nil
 }
 
-// readLayers reads a file of an image. A file that is nowhere is empty.
 func readLayers(dirs []string, name string) ([]byte, error) {
 	if len(dirs) == 0 {
 		return nil, errNoLayers

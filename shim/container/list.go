@@ -19,7 +19,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// ListContainers lists containers, the newest first.
 func (s *Service) ListContainers(ctx context.Context, r *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
 	f := r.GetFilter()
 	summaries, err := s.engine.ContainerList(ctx, listOptions(f, s.writesLogs))
@@ -53,8 +52,8 @@ func (s *Service) ListContainers(ctx context.Context, r *runtimeapi.ListContaine
 	return &runtimeapi.ListContainersResponse{Containers: found}, nil
 }
 
-// listOptions leaves to the engine what it can filter. A container whose log is not
-// complete yet is running for the CRI and has ended for the engine.
+// listOptions leaves to the engine what it can filter. A container whose log is not complete has ended for the engine
+// only.
 func listOptions(f *runtimeapi.ContainerFilter, writesLogs bool) container.ListOptions {
 	args := filters.NewArgs(filters.Arg("label", state.LabelType+"="+state.TypeContainer))
 	if f.GetId() != "" {
@@ -66,8 +65,7 @@ func listOptions(f *runtimeapi.ContainerFilter, writesLogs bool) container.ListO
 	for k, v := range f.GetLabelSelector() {
 		args.Add("label", state.EncodeLabelKey(k)+"="+v)
 	}
-	// Without All the engine lists the running ones, and skips the others before it looks
-	// at anything else.
+	// Without All the engine skips the others before it looks at anything else.
 	running := f.GetState() != nil && f.GetState().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
 	if running && !writesLogs {
 		return container.ListOptions{Filters: args}
@@ -98,8 +96,7 @@ func fromSummary(c container.Summary, decoded state.Container) *runtimeapi.Conta
 	}
 }
 
-// notePaused notes in the annotations whether a container is paused, for which CRI has no state. Who made the
-// container has no say in that.
+// notePaused notes whether a container is paused, for which CRI has no state. Its creator has no say in that.
 func notePaused(annotations map[string]string, paused bool) map[string]string {
 	delete(annotations, kube.AnnotationPaused)
 	if paused {
@@ -108,8 +105,7 @@ func notePaused(annotations map[string]string, paused bool) map[string]string {
 	return annotations
 }
 
-// createdAt returns the shim's own time, because the engine's lists have only seconds,
-// unless the two clocks differ.
+// createdAt returns the shim's own time, unless the clocks differ: the engine's lists have only seconds.
 func createdAt(own time.Time, engine int64) int64 {
 	const sameClock = 5 * time.Second
 	if off := time.Duration(own.UnixNano() - engine); own.IsZero() || off.Abs() > sameClock {
@@ -118,8 +114,7 @@ func createdAt(own time.Time, engine int64) int64 {
 	return own.UnixNano()
 }
 
-// resolveCreated inspects the created ones, several at a time, because one whose start
-// failed looks the same in a list. What is gone becomes nil.
+// resolveCreated inspects created containers, because one whose start failed looks the same in a list.
 func (s *Service) resolveCreated(ctx context.Context, list []*runtimeapi.Container) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(8)

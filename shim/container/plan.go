@@ -18,10 +18,8 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// shmSize is dockershim's, whatever the engine's default is.
 const shmSize = 64 << 20
 
-// makePlan makes the engine's configuration of a request and the facts. It is pure.
 func makePlan(r *runtimeapi.CreateContainerRequest, f facts) (p lifecycle.Spec, err error) {
 	c, logDir, logPath := r.GetConfig(), r.GetSandboxConfig().GetLogDirectory(), ""
 	if logDir != "" && c.GetLogPath() != "" {
@@ -37,8 +35,7 @@ func makePlan(r *runtimeapi.CreateContainerRequest, f facts) (p lifecycle.Spec, 
 			Tty:        c.GetTty(),
 			OpenStdin:  c.GetStdin(),
 			StdinOnce:  c.GetStdinOnce(),
-			// A pod has the kubelet's probes; without this the engine would run the
-			// image's health check, too.
+			// A pod has the kubelet's probes in place of the image's health check.
 			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 			Labels: state.EncodeContainer(state.Container{
 				Metadata:  c.GetMetadata(),
@@ -100,8 +97,7 @@ func planResources(p *lifecycle.Spec, r *runtimeapi.CreateContainerRequest, f fa
 	if parent == "" {
 		p.Host.CgroupParent = f.pod.Detail.HostConfig.CgroupParent
 	}
-	// The limits that the engine has no field for go into a label. They are written into
-	// the container's cgroup when it has been started.
+	// The engine has no field for these limits. They are written into the cgroup when the container has been started.
 	files, err := convert.CgroupFiles(wanted, f.info.CgroupVersion == "2")
 	if err != nil || len(files) == 0 {
 		return err
@@ -135,15 +131,13 @@ func planSecurity(p *lifecycle.Spec, r *runtimeapi.CreateContainerRequest, f fac
 	}
 	p.Host.CapAdd, p.Host.CapDrop, err = convert.Capabilities(sc.GetCapabilities(), f.known)
 	if err != nil || sc.GetPrivileged() {
-		// A privileged container has no profile, no label and no masked path: the CRI says
-		// that these fields have no effect then.
+		// The CRI says that profiles, labels and masked paths have no effect on a privileged container.
 		return err
 	}
 	p.Host.SecurityOpt = append(p.Host.SecurityOpt, convert.SELinuxOptions(sc.GetSelinuxOptions())...)
 	if sc != nil {
-		// Empty lists mean that no path is masked, which kubelets use for an unmasked /proc.
-		// Only a config without any security context, as people write by hand, gets the
-		// engine's default lists.
+		// Empty lists unmask all paths, as kubelets want for an unmasked /proc. A config without any security context
+		// gets the engine's default.
 		p.Host.MaskedPaths = append([]string{}, sc.GetMaskedPaths()...)
 		p.Host.ReadonlyPaths = append([]string{}, sc.GetReadonlyPaths()...)
 	}
@@ -190,12 +184,10 @@ func planMounts(p *lifecycle.Spec, r *runtimeapi.CreateContainerRequest, f facts
 	return nil
 }
 
-// imageMountAPI is the API from which on the engine mounts images (Engine 28).
 const imageMountAPI = "1.48"
 
-// planImageMount mounts an image read-only. Engines before 28 cannot, but they can mount a
-// volume whose content is an overlay of the image's layers: the engine mounts it when the
-// container starts, unmounts it when it ends, and removes it with the container.
+// planImageMount mounts an image read-only. Engines before 28 mount a volume whose content is an overlay of the
+// image's layers, and remove it with the container.
 func planImageMount(m *runtimeapi.Mount, i image.InspectResponse, f facts) (mount.Mount, error) {
 	if err := convert.CheckMountOptions(m); err != nil {
 		return mount.Mount{}, err
@@ -234,13 +226,10 @@ func planImageMount(m *runtimeapi.Mount, i image.InspectResponse, f facts) (moun
 	}, nil
 }
 
-// plainName reports whether a path has no character with a meaning in the options of an
-// overlay or for the tools that pass them on.
 func plainName(name string) bool {
 	return !strings.ContainsFunc(name, func(r rune) bool { return strings.ContainsRune(`,:\"`, r) || unicode.IsControl(r) })
 }
 
-// imageMounts returns image mounts as ContainerStatus has them.
 func imageMounts(noted []state.ImageMount) []*runtimeapi.Mount {
 	var ms []*runtimeapi.Mount
 	for _, n := range noted {

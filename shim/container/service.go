@@ -31,7 +31,6 @@ import (
 	"github.com/crishim/crishim/shim/internal/logdir"
 )
 
-// Engine is what the service needs of the Docker client.
 type Engine interface {
 	ContainerCreate(ctx context.Context, config *container.Config, hostConfig *container.HostConfig, networking *network.NetworkingConfig, platform *ocispec.Platform, name string) (container.CreateResponse, error)
 	ContainerStart(ctx context.Context, id string, o container.StartOptions) error
@@ -50,13 +49,11 @@ type Engine interface {
 	ClientVersion() string
 }
 
-// Options are the parts that a Service works with.
 type Options struct {
 	Engine Engine
 	Logs   Logs // nil: links to the engine's files
 	OOM    *host.OOMScore
-	// Capabilities, where it is set, returns those that the engine can add where
-	// it cannot add all.
+	// Capabilities returns those that the engine can add if it cannot add all; may be nil.
 	Capabilities func() []string
 	Owner        string // of helpers and temporary containers, unique to a process that may be killed
 	// NoteTemporary is called before a temporary container is made; nil: there is no owner to outlive.
@@ -64,7 +61,6 @@ type Options struct {
 	Log           *slog.Logger
 }
 
-// Service answers the container RPCs.
 type Service struct {
 	engine       Engine
 	logs         Logs
@@ -101,8 +97,7 @@ func New(o Options) *Service {
 	return s
 }
 
-// infoCache keeps the engine's Info for a minute: asking costs more than creating a
-// container, and only a restart of the engine changes what is looked at here.
+// infoCache keeps the engine's Info for a minute: asking costs more than creating a container.
 type infoCache struct {
 	engine Engine
 
@@ -127,28 +122,21 @@ func (c *infoCache) get(ctx context.Context) (system.Info, error) {
 
 // Logs follows the life of containers that have a log path.
 type Logs interface {
-	// Starting is called before the engine starts the container, which may end before
-	// Started is called. over is called after that, or when the start has failed.
+	// Starting is called before the start: the container may end before Started is called. over is called after that,
+	// or when the start has failed.
 	Starting(id string, at logdir.Place) (over func())
-	// Started is called when the container runs; file is the engine's own log file, ""
-	// where the engine has none.
+	// Started is called when the container runs; file is the engine's own log file, if it has one.
 	Started(ctx context.Context, id string, at logdir.Place, file string) error
-	// Unfinished reports whether lines of a container that has ended are still
-	// missing in its log.
+	// Unfinished reports whether an ended container's log lacks lines.
 	Unfinished(ctx context.Context, id string) bool
-	// Complete waits until the log of a container that has ended is complete, or makes no
-	// progress.
+	// Complete waits until the log of an ended container is complete, or makes no progress.
 	Complete(ctx context.Context, id string)
-	// Removed is called when the container is gone.
 	Removed(ctx context.Context, id string, at logdir.Place, file string) error
 }
 
-// links keeps container logs where no process stays behind to write them: a
-// symbolic link at the wanted path leads to the engine's own file.
+// links makes a symbolic link to the engine's own log file, for a shim that does not stay to write logs.
 type links struct{}
 
-// Started makes the link where nothing exists, and where the engine keeps a file on this
-// host.
 func (links) Started(_ context.Context, _ string, at logdir.Place, file string) error {
 	if file == "" {
 		return nil
@@ -168,12 +156,10 @@ func (links) Started(_ context.Context, _ string, at logdir.Place, file string) 
 	return err
 }
 
-// The link's target is the engine's file, which is complete when the container has ended.
 func (links) Starting(string, logdir.Place) func()    { return func() {} }
 func (links) Unfinished(context.Context, string) bool { return false }
 func (links) Complete(context.Context, string)        {}
 
-// Removed removes a link to this container's file, and nothing else.
 func (links) Removed(_ context.Context, _ string, at logdir.Place, file string) error {
 	dir, name, err := at.OpenExisting()
 	if err != nil {

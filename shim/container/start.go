@@ -22,8 +22,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// StartContainer starts a created container. One that runs is started; one that has ended
-// is not started again, because a new attempt is a new container.
+// StartContainer does not start a container again that has ended: a new attempt is a new container.
 func (s *Service) StartContainer(ctx context.Context, r *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
 	m, err := state.FindContainer(ctx, s.engine, r.GetContainerId())
 	if err != nil {
@@ -36,8 +35,7 @@ func (s *Service) StartContainer(ctx context.Context, r *runtimeapi.StartContain
 		return nil, fmt.Errorf("start container %s (%.13s): it has run and is %s; create a new one: %w",
 			m.Metadata.GetName(), m.Detail.ID, m.Detail.State.Status, errdefs.ErrFailedPrecondition)
 	}
-	// The engine completes a start also when the request is cancelled: the container's limits
-	// and its log must follow.
+	// The engine completes a start also if the request is cancelled: limits and log must follow.
 	ctx, cancel := lifecycle.CleanupContext(ctx)
 	defer cancel()
 	if err := s.start(ctx, m); err != nil {
@@ -72,9 +70,8 @@ func (s *Service) start(ctx context.Context, m state.FoundContainer) error {
 	return nil
 }
 
-// startError returns one sentence with a class for an error of the OCI runtime; other
-// errors are the engine's and stay as they are. An error in the container's configuration is told by the text alone: the
-// engine has status 404 for some, which would read as "no such container".
+// startError returns the sentence of an OCI runtime's error with a class. The engine has status 404 for some errors
+// of the configuration, which would read as "no such container".
 func startError(err error, privileged bool) error {
 	if !ocierror.IsStart(err.Error()) {
 		return err
@@ -89,7 +86,6 @@ func startError(err error, privileged bool) error {
 	return fmt.Errorf("%s: %w", text, errdefs.ErrUnknown)
 }
 
-// limits is a label with those that the engine has no field for.
 type limits struct {
 	Files     map[string]string           `json:"files"` // in the container's cgroup
 	Hugepages []*runtimeapi.HugepageLimit `json:"hugepages,omitempty"`
@@ -107,8 +103,7 @@ func readLimits(label string) (l limits, err error) {
 	return l, nil
 }
 
-// applyLimits writes the label's limits into the cgroup of a container that has
-// just been started. That needs the engine's host.
+// applyLimits writes the label's limits into the cgroup of a started container.
 func (s *Service) applyLimits(ctx context.Context, m state.FoundContainer) error {
 	l, err := readLimits(m.Limits)
 	if err != nil || len(l.Files) == 0 {
@@ -156,8 +151,6 @@ func writeLimits(cgroups host.CgroupDirs, files map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// isDefault reports whether a limit is one that was not asked for: a kubelet, and sync, limit
-// every size of huge pages to 0 for a container that asked for none, also on a host without
-// the controller or for a user who may not write cgroups. It is no reason to end the
-// container.
+// isDefault reports whether a limit was not asked for: a kubelet limits every size of huge pages to 0. A host that
+// cannot is no reason to end the container.
 func isDefault(name, value string) bool { return strings.HasPrefix(name, "hugetlb.") && value == "0" }

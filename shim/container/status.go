@@ -15,7 +15,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// ContainerStatus describes one container.
 func (s *Service) ContainerStatus(ctx context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
 	m, err := state.FindContainer(ctx, s.engine, r.GetContainerId())
 	if err != nil {
@@ -80,8 +79,7 @@ func (s *Service) status(ctx context.Context, m state.FoundContainer) (*runtimea
 	}, nil
 }
 
-// user returns the identity of the container's first process, nil where it is unknown:
-// that is no reason to have no status.
+// user returns nil if the identity of the first process is unknown.
 func (s *Service) user(ctx context.Context, m state.FoundContainer) *runtimeapi.ContainerUser {
 	// Of the image: what the container changed in its own layer came after its first process.
 	passwd, group, err := s.users.read(m.Detail.Image, lowerDirs(m.Detail.GraphDriver), func() (userPair, error) { return s.users.copy(ctx, m.Detail.ID) })
@@ -95,8 +93,7 @@ func (s *Service) user(ctx context.Context, m state.FoundContainer) *runtimeapi.
 	return user
 }
 
-// verbose returns a verbose status's info. The key "info" has containerd's form, for tools
-// that look for the pid and the process there; "sandboxID" and "pid" are cri-dockerd's.
+// verbose has containerd's form under "info", where tools look for the pid; "sandboxID" and "pid" are cri-dockerd's.
 func verbose(m state.FoundContainer) (map[string]string, error) {
 	info := map[string]any{
 		"sandboxID":   m.SandboxID,
@@ -120,7 +117,6 @@ func verbose(m state.FoundContainer) (map[string]string, error) {
 	return out, nil
 }
 
-// runtimeSpec has the form of an OCI runtime specification, as far as the engine tells it.
 func runtimeSpec(m state.FoundContainer) map[string]any {
 	h := m.Detail.HostConfig
 	var mounts []map[string]any

@@ -12,8 +12,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// StopContainer stops a container: its stop signal, and SIGKILL after the timeout.
-// One that has ended or is not there has been stopped.
+// StopContainer sends the stop signal, and SIGKILL after the timeout. A container that has ended or is gone is fine.
 func (s *Service) StopContainer(ctx context.Context, r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
 	if r.GetTimeout() < 0 {
 		return nil, fmt.Errorf("stop container: %w", invalid("timeout %d is negative", r.GetTimeout()))
@@ -34,7 +33,6 @@ func (s *Service) StopContainer(ctx context.Context, r *runtimeapi.StopContainer
 	return &runtimeapi.StopContainerResponse{}, nil
 }
 
-// Kill ends a container at once, for its sandbox.
 func (s *Service) Kill(ctx context.Context, id string) error {
 	if err := lifecycle.Stop(ctx, s.engine, id, 0); err != nil {
 		return err
@@ -43,11 +41,9 @@ func (s *Service) Kill(ctx context.Context, id string) error {
 	return nil
 }
 
-// AwaitLog waits until a container that has ended is reported as ended, with all of its log.
 func (s *Service) AwaitLog(ctx context.Context, id string) { s.logs.Complete(ctx, id) }
 
-// RemoveContainer removes a container, running or not, with its volumes and the
-// link to its log. One that is not there has been removed.
+// RemoveContainer removes a container with its volumes and the link to its log. A container that is gone is fine.
 func (s *Service) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
 	if err := s.Remove(ctx, r.GetContainerId()); err != nil {
 		return nil, err
@@ -55,7 +51,6 @@ func (s *Service) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveConta
 	return &runtimeapi.RemoveContainerResponse{}, nil
 }
 
-// Remove is RemoveContainer, also for its sandbox.
 func (s *Service) Remove(ctx context.Context, id string) error {
 	m, err := state.FindContainer(ctx, s.engine, id)
 	if errdefs.IsNotFound(err) {

@@ -13,8 +13,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// UpdateContainerResources changes the limits of a container. For the engine 0
-// means "as before", which is also what the CRI means by it.
 func (s *Service) UpdateContainerResources(ctx context.Context, r *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
 	m, err := state.FindContainer(ctx, s.engine, r.GetContainerId())
 	if err != nil {
@@ -55,9 +53,8 @@ func (s *Service) update(ctx context.Context, wanted *runtimeapi.LinuxContainerR
 	return nil
 }
 
-// updateOthers changes what the engine has no update for, as far as the host allows it. A kubelet from 1.35 on sends
-// all resources with each change of one, and oom score and memory.high depend on those that change: an error must
-// not refuse the others. It is logged once for each resource.
+// updateOthers changes what the engine has no update for, as far as the host allows. A kubelet from 1.35 on sends all
+// resources with each change: an error is logged once, and must not refuse the others.
 func (s *Service) updateOthers(wanted *runtimeapi.LinuxContainerResources, m state.FoundContainer) {
 	cannot := func(name string, err error) {
 		if err == nil {

@@ -19,7 +19,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Reasons of a container's state, in the kubelet's words.
 const (
 	ReasonCompleted = "Completed"
 	ReasonError     = "Error"
@@ -27,8 +26,7 @@ const (
 	ReasonCannotRun = "ContainerCannotRun"
 )
 
-// ContainerState returns the CRI state for the state of a list entry. A paused
-// or restarting container has processes, so it counts as running.
+// ContainerState is for list entries. A paused or restarting container has processes.
 func ContainerState(state container.ContainerState) runtimeapi.ContainerState {
 	switch state {
 	case container.StateCreated:
@@ -42,13 +40,12 @@ func ContainerState(state container.ContainerState) runtimeapi.ContainerState {
 	}
 }
 
-// EngineStates returns the words of the engine's status filter for a CRI state. The engine
-// refuses a word it does not know, so there is none for a value outside the enum.
+// EngineStates returns the words of the engine's status filter. The engine refuses unknown words.
 func EngineStates(state runtimeapi.ContainerState) []string {
 	switch state {
 	case runtimeapi.ContainerState_CONTAINER_CREATED:
-		// A container that could not be started stays "created" for the
-		// engine, and is EXITED for the CRI: the caller looks again.
+		// A container whose start failed stays "created" for the engine, and is EXITED for the CRI: the caller looks
+		// again.
 		return []string{"created"}
 	case runtimeapi.ContainerState_CONTAINER_RUNNING:
 		return []string{"running", "paused", "restarting"}
@@ -61,7 +58,6 @@ func EngineStates(state runtimeapi.ContainerState) []string {
 	}
 }
 
-// RunState is an inspected container's state in the CRI's terms.
 type RunState struct {
 	State               runtimeapi.ContainerState
 	CreatedAt           int64
@@ -71,9 +67,8 @@ type RunState struct {
 	Reason, Description string
 }
 
-// Run reads an inspected container's state. A start that failed leaves the
-// engine's container "created" with an exit code and without a finish time:
-// for the CRI that is a container which ended at once and cannot run.
+// Run reads an inspected container's state. A start that failed leaves a "created" container with an exit code: for
+// the CRI it has ended at once.
 func Run(created string, s *container.State) (RunState, error) {
 	var r RunState
 	var err error
@@ -116,9 +111,7 @@ func Run(created string, s *container.State) (RunState, error) {
 	return r, nil
 }
 
-// UnixNano parses a time of the engine into nanoseconds since 1970.
-// The engine writes the year 1 for "has not happened", and leaves the field
-// empty in some answers; the CRI writes 0 for both.
+// UnixNano parses a time of the engine. The year 1 and an empty text mean "has not happened", 0 in the CRI.
 func UnixNano(text string) (int64, error) {
 	if text == "" {
 		return 0, nil
@@ -133,9 +126,7 @@ func UnixNano(text string) (int64, error) {
 	return t.UnixNano(), nil
 }
 
-// Env returns the engine's form of environment variables. A later entry wins over an
-// earlier one of the same name, as in the engine. An error never has the value in it, which
-// may be a secret.
+// Env has no value in its errors, which may be a secret. A later entry wins over an earlier one of the same name.
 func Env(vars []*runtimeapi.KeyValue) ([]string, error) {
 	env := make([]string, 0, len(vars))
 	for _, v := range vars {
@@ -158,8 +149,7 @@ func Env(vars []*runtimeapi.KeyValue) ([]string, error) {
 	return env, nil
 }
 
-// EngineSignal returns the engine's name of a CRI signal; "" for the runtime's default,
-// which leaves the choice to the image.
+// EngineSignal returns "" for the runtime's default, which leaves the choice to the image.
 func EngineSignal(s runtimeapi.Signal) (string, error) {
 	if s == runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
 		return "", nil
@@ -171,9 +161,8 @@ func EngineSignal(s runtimeapi.Signal) (string, error) {
 	return strings.NewReplacer("SIGNAL_", "", "MINPLUS", "MIN+", "MAXMINUS", "MAX-").Replace(name), nil
 }
 
-// Signal returns the CRI signal for what the engine has, which is whatever the
-// image or a person wrote: SIGTERM, term, 15, SIGRTMIN+3, RTMAX-1. Nothing at
-// all is the engine's own default, SIGTERM.
+// Signal reads what the image or a person wrote: SIGTERM, term, 15, SIGRTMIN+3, RTMAX-1. The engine's default is
+// SIGTERM.
 func Signal(text string) runtimeapi.Signal {
 	if text == "" {
 		return runtimeapi.Signal_SIGNAL_SIGTERM

@@ -14,12 +14,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Image converts a list entry. An image's id is the engine's own in every message.
 func Image(s image.Summary) *runtimeapi.Image {
 	return newImage(s.ID, s.RepoTags, s.RepoDigests, s.Size)
 }
 
-// ImageDetails converts an inspected image, which also has the user.
 func ImageDetails(i image.InspectResponse) *runtimeapi.Image {
 	out := newImage(i.ID, i.RepoTags, i.RepoDigests, i.Size)
 	if i.Config != nil {
@@ -28,9 +26,7 @@ func ImageDetails(i image.InspectResponse) *runtimeapi.Image {
 	return out
 }
 
-// newImage sorts tags from digests. An engine with containerd's image store has the digest
-// of an image that it pulled among the tags, too, and that of one with several tags several
-// times. The size must be positive in the CRI; an image without layers has 0.
+// newImage sorts tags from digests: containerd's image store has digests among the tags. The size must be positive.
 func newImage(id string, tags, digests []string, size int64) *runtimeapi.Image {
 	out := &runtimeapi.Image{Id: id, Size: uint64(max(size, 1))}
 	for _, name := range slices.Concat(named(digests), named(tags)) {
@@ -44,13 +40,11 @@ func newImage(id string, tags, digests []string, size int64) *runtimeapi.Image {
 	return out
 }
 
-// named leaves out "<none>", which older engines write for an image without a name.
 func named(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.HasPrefix(n, "<none>") })
 }
 
-// ImageUser splits an image's "user[:group]": a number is a uid, anything else
-// a name, and nothing is root.
+// ImageUser splits "user[:group]". Nothing is root.
 func ImageUser(spec string) (*runtimeapi.Int64Value, string) {
 	name, _, _ := strings.Cut(spec, ":")
 	if name == "" {
@@ -63,8 +57,7 @@ func ImageUser(spec string) (*runtimeapi.Int64Value, string) {
 	return &runtimeapi.Int64Value{Value: uid}, ""
 }
 
-// ImageRef returns an image's reference with a digest, that of the repository that was asked for where it has several;
-// its id where it has none.
+// ImageRef returns a reference with a digest, of the repository asked for if there are several, else the id.
 func ImageRef(id, asked string, repoDigests []string) string {
 	digests := named(repoDigests)
 	if want, err := reference.ParseNormalizedNamed(asked); err == nil {
@@ -77,8 +70,7 @@ func ImageRef(id, asked string, repoDigests []string) string {
 	return append(digests, id)[0]
 }
 
-// RegistryAuth returns the engine's registry authentication header, "" for no credentials.
-// The CRI's auth field is "user:password" in base64, for when both fields are empty.
+// RegistryAuth returns the engine's header, "" for no credentials. The CRI's auth field is "user:password" in base64.
 func RegistryAuth(a *runtimeapi.AuthConfig) (string, error) {
 	out := registry.AuthConfig{
 		Username:      a.GetUsername(),

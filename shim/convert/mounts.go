@@ -12,20 +12,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// MountFeatures is what the engine and its host can do with mounts.
 type MountFeatures struct {
-	// CreateMountpoint: the engine makes a missing host path (API 1.42). An
-	// older engine does that only for the text form of a bind.
+	// CreateMountpoint: the engine makes a missing host path (API 1.42), before only for the text form.
 	CreateMountpoint bool
-	// RecursiveReadOnly: the engine knows recursive read-only mounts, and
-	// makes read-only mounts recursive unless told otherwise (API 1.44).
+	// RecursiveReadOnly: read-only mounts are recursive unless told otherwise (API 1.44).
 	RecursiveReadOnly bool
-	// SELinux: the engine's host has it, so a label that is not set matters.
-	SELinux bool
+	SELinux           bool
 }
 
-// Mounts splits the host mounts of a container into the engine's two forms. Mounts of
-// images are left out.
 func Mounts(ms []*runtimeapi.Mount, f MountFeatures) (binds []string, mounts []mount.Mount, err error) {
 	for _, m := range ms {
 		if m.GetImage().GetImage() != "" {
@@ -93,9 +87,8 @@ func CheckMountOptions(m *runtimeapi.Mount) error {
 	return nil
 }
 
-// asText reports whether a mount goes out as "source:target:options". Only that
-// form relabels for SELinux, and on old engines only that form makes a missing
-// source; a path with a colon cannot be written in it.
+// asText reports whether a mount goes out as "source:target:options". Only this form relabels for SELinux, and on old
+// engines makes a missing source. It cannot have a colon in a path.
 func asText(m *runtimeapi.Mount, f MountFeatures) bool {
 	if strings.Contains(m.GetHostPath()+m.GetContainerPath(), ":") || m.GetRecursiveReadOnly() {
 		return false
@@ -113,7 +106,6 @@ var propagations = map[runtimeapi.MountPropagation]mount.Propagation{
 	runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL:     mount.PropagationRShared,
 }
 
-// Propagation returns the CRI's mount propagation; what is unknown or not set is private.
 func Propagation(p mount.Propagation) runtimeapi.MountPropagation {
 	switch p {
 	case mount.PropagationRSlave, mount.PropagationSlave:
@@ -124,8 +116,6 @@ func Propagation(p mount.Propagation) runtimeapi.MountPropagation {
 	return runtimeapi.MountPropagation_PROPAGATION_PRIVATE
 }
 
-// CRIMounts returns the host mounts of an inspected container. What was asked
-// for beyond source, target and mode is only in the host configuration.
 func CRIMounts(points []container.MountPoint, hc *container.HostConfig) []*runtimeapi.Mount {
 	recursive := map[string]bool{}
 	if hc != nil {

@@ -15,14 +15,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Files of cgroup v2 that the engine has fields for.
 const (
 	unifiedSwap = "memory.swap.max"
 	unifiedPids = "pids.max"
 )
 
-// Resources converts a container's limits. Swap is off unless it is asked for, as
-// everywhere in Kubernetes.
+// Resources leaves swap off unless it is asked for, as everywhere in Kubernetes.
 func Resources(r *runtimeapi.LinuxContainerResources) (container.Resources, error) {
 	out := container.Resources{
 		Memory:     r.GetMemoryLimitInBytes(),
@@ -62,9 +60,7 @@ func Resources(r *runtimeapi.LinuxContainerResources) (container.Resources, erro
 	return out, nil
 }
 
-// WithMemory completes a change of memory or of swap alone by the present limit of the
-// other, because the engine takes both together: a change of swap gets the limit of
-// memory, a change of memory leaves as much swap as there was.
+// WithMemory completes a change of memory or of swap by the other's present limit: the engine takes both together.
 func WithMemory(change *runtimeapi.LinuxContainerResources, now *container.HostConfig) *runtimeapi.LinuxContainerResources {
 	_, unified := change.GetUnified()[unifiedSwap]
 	swap := unified || change.GetMemorySwapLimitInBytes() != 0
@@ -84,14 +80,12 @@ func WithMemory(change *runtimeapi.LinuxContainerResources, now *container.HostC
 	return change
 }
 
-// engineHas reports whether the engine has a field for a cgroup v2 file. Its limit of swap
-// is one of memory and swap together, so it needs one of memory.
+// engineHas reports whether the engine has a field for a cgroup v2 file. Its limit of swap includes memory.
 func engineHas(file string, r *runtimeapi.LinuxContainerResources) bool {
 	return file == unifiedPids || file == unifiedSwap && (r.GetMemoryLimitInBytes() > 0 || r.GetUnified()[file] == "max")
 }
 
-// CgroupFiles returns the limits that the engine has no fields for: by file name in the
-// container's cgroup, what to write there.
+// CgroupFiles returns the limits that the engine has no fields for, by file in the container's cgroup.
 func CgroupFiles(r *runtimeapi.LinuxContainerResources, v2 bool) (map[string]string, error) {
 	files := map[string]string{}
 	for name, value := range r.GetUnified() {
@@ -119,8 +113,7 @@ func CgroupFiles(r *runtimeapi.LinuxContainerResources, v2 bool) (map[string]str
 	return files, nil
 }
 
-// cgroupFile matches the name of a controller's file, which always has a dot inside and
-// never leaves its directory.
+// cgroupFile never leaves its directory.
 var cgroupFile = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9_.]*\.[a-zA-Z0-9_.]*[a-zA-Z0-9_]$`)
 
 func limit(name, text string) (int64, error) {
@@ -134,8 +127,6 @@ func limit(name, text string) (int64, error) {
 	return n, nil
 }
 
-// CRIResources returns the limits of a container: the engine's, and those that the engine
-// has no field for.
 func CRIResources(hc *container.HostConfig, hugepages []*runtimeapi.HugepageLimit, unified map[string]string) *runtimeapi.LinuxContainerResources {
 	if hc == nil {
 		return nil
@@ -154,9 +145,8 @@ func CRIResources(hc *container.HostConfig, hugepages []*runtimeapi.HugepageLimi
 	}
 }
 
-// CgroupParent converts a CRI cgroup parent, which always has cgroupfs's form. The systemd
-// driver takes the slice's own name. A parent with ".." in it would lead out of the tree
-// that the kubelet watches.
+// CgroupParent converts a parent in cgroupfs's form: the systemd driver takes the slice's name. ".." would lead out
+// of the tree that the kubelet watches.
 func CgroupParent(parent, driver string) (string, error) {
 	if slices.Contains(strings.Split(parent, "/"), "..") || strings.ContainsRune(parent, 0) {
 		return "", fmt.Errorf("cgroup parent %q leads out of its tree: %w", parent, errdefs.ErrInvalidArgument)
@@ -172,7 +162,6 @@ func CgroupParent(parent, driver string) (string, error) {
 	return slice, nil
 }
 
-// Devices converts host devices. No permissions means all.
 func Devices(ds []*runtimeapi.Device) ([]container.DeviceMapping, error) {
 	var out []container.DeviceMapping
 	for _, d := range ds {
@@ -187,7 +176,6 @@ func Devices(ds []*runtimeapi.Device) ([]container.DeviceMapping, error) {
 	return out, nil
 }
 
-// CDIDevices converts fully qualified CDI device names.
 func CDIDevices(ds []*runtimeapi.CDIDevice) ([]container.DeviceRequest, error) {
 	if len(ds) == 0 {
 		return nil, nil

@@ -14,8 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// SeccompProfile returns the seccomp profile that applies: the field, else the deprecated
-// text. The CRI says that none at all is unconfined.
+// SeccompProfile prefers the field to the deprecated text. The CRI says that none is unconfined.
 func SeccompProfile(p *runtimeapi.SecurityProfile, text string) (*runtimeapi.SecurityProfile, error) {
 	profile, err := securityProfile(p, text, runtimeapi.SecurityProfile_Unconfined)
 	if err != nil {
@@ -27,8 +26,7 @@ func SeccompProfile(p *runtimeapi.SecurityProfile, text string) (*runtimeapi.Sec
 	return profile, nil
 }
 
-// AppArmorProfile returns the AppArmor profile that applies: the field, else the deprecated
-// text, else the runtime's default.
+// AppArmorProfile prefers the field to the deprecated text. None is the runtime's default.
 func AppArmorProfile(p *runtimeapi.SecurityProfile, text string) (*runtimeapi.SecurityProfile, error) {
 	profile, err := securityProfile(p, text, runtimeapi.SecurityProfile_RuntimeDefault)
 	if err != nil {
@@ -37,8 +35,7 @@ func AppArmorProfile(p *runtimeapi.SecurityProfile, text string) (*runtimeapi.Se
 	return profile, nil
 }
 
-// securityProfile also removes the prefix of the reference: kubelets have sent
-// "localhost/name" in the new field, too.
+// securityProfile removes the prefix of the reference, which kubelets have sent in the new field, too.
 func securityProfile(p *runtimeapi.SecurityProfile, text string, unset runtimeapi.SecurityProfile_ProfileType) (*runtimeapi.SecurityProfile, error) {
 	const prefix = "localhost/"
 	if p == nil {
@@ -74,9 +71,8 @@ func securityProfile(p *runtimeapi.SecurityProfile, text string, unset runtimeap
 // MaxSeccomp is the largest profile, in bytes. The engine's own has 16 KiB.
 const MaxSeccomp = 4 << 20
 
-// ProfileOptions returns the engine's security options for two profiles; content is the
-// file of a localhost seccomp profile. A profile of the node is refused where the engine,
-// by its own security options, could not apply it: it would go on without.
+// ProfileOptions returns the engine's security options for two profiles. A profile that the engine could not apply is
+// refused: it would go on without.
 func ProfileOptions(engine []string, seccomp *runtimeapi.SecurityProfile, content []byte, apparmor *runtimeapi.SecurityProfile) ([]string, error) {
 	for _, p := range []struct {
 		option, name string
@@ -90,8 +86,7 @@ func ProfileOptions(engine []string, seccomp *runtimeapi.SecurityProfile, conten
 	return slices.DeleteFunc([]string{option, appArmorOption(apparmor)}, func(o string) bool { return o == "" }), err
 }
 
-// seccompOption has the content of a localhost profile in it, because the engine may run
-// elsewhere. No option means the engine's default profile.
+// seccompOption has the profile's content, because the engine may run elsewhere. "" is the engine's default.
 func seccompOption(p *runtimeapi.SecurityProfile, content []byte) (string, error) {
 	switch p.GetProfileType() {
 	case runtimeapi.SecurityProfile_RuntimeDefault:
@@ -116,13 +111,11 @@ func appArmorOption(p *runtimeapi.SecurityProfile) string {
 	return ""
 }
 
-// HasSecurity reports whether an engine lists a security option such as apparmor.
 func HasSecurity(options []string, name string) bool {
 	return slices.ContainsFunc(options, func(o string) bool { return o == "name="+name || strings.HasPrefix(o, "name="+name+",") })
 }
 
-// SELinuxOptions returns the engine's label options. The engine ignores them where
-// SELinux is off, which is what a pod written for several hosts expects.
+// SELinuxOptions returns label options, which the engine ignores without SELinux.
 func SELinuxOptions(o *runtimeapi.SELinuxOption) []string {
 	var out []string
 	for _, part := range []struct{ name, value string }{
@@ -137,9 +130,8 @@ func SELinuxOptions(o *runtimeapi.SELinuxOption) []string {
 
 const allCapabilities = "ALL"
 
-// Capabilities returns the engine's lists of capabilities to add and to drop, each once
-// whatever its spelling. For "all" it adds the known ones, where the caller says that the
-// engine has only those: it would fail over the others.
+// Capabilities returns capabilities to add and drop, each once. For "all" it adds the known ones if the engine has
+// only those.
 func Capabilities(c *runtimeapi.Capability, known []string) (add, drop []string, err error) {
 	if len(c.GetAddAmbientCapabilities()) > 0 {
 		return nil, nil, fmt.Errorf("the engine cannot set ambient capabilities: %w", errdefs.ErrNotImplemented)
@@ -158,7 +150,6 @@ func Capabilities(c *runtimeapi.Capability, known []string) (add, drop []string,
 	return add, drop, nil
 }
 
-// AllCapabilities reports whether a list has "all", in either spelling.
 func AllCapabilities(names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return shortName(name) == allCapabilities })
 }
@@ -179,13 +170,11 @@ func capabilityNames(names []string) ([]string, error) {
 	return out, nil
 }
 
-// Pod is a sandbox whose namespaces a container joins, and which of them are the node's.
 type Pod struct {
 	ID         string
 	Namespaces *runtimeapi.NamespaceOption
 }
 
-// CheckUserNamespace refuses a user namespace for a pod.
 func CheckUserNamespace(u *runtimeapi.UserNamespace) error {
 	if u != nil && (u.GetMode() != runtimeapi.NamespaceMode_NODE || len(u.GetUids())+len(u.GetGids()) > 0) {
 		return fmt.Errorf("the engine has no user namespace per pod: %w", errdefs.ErrNotImplemented)
@@ -193,8 +182,7 @@ func CheckUserNamespace(u *runtimeapi.UserNamespace) error {
 	return nil
 }
 
-// Namespaces puts a container into its sandbox's namespaces, or into the node's; target is
-// the id of the container whose PID namespace it joins in mode TARGET.
+// Namespaces puts a container into its sandbox's namespaces or the node's; target is the container of mode TARGET.
 func Namespaces(hc *container.HostConfig, o *runtimeapi.NamespaceOption, pod Pod, target string) error {
 	if err := CheckUserNamespace(o.GetUsernsOptions()); err != nil {
 		return err
@@ -244,9 +232,7 @@ func Namespaces(hc *container.HostConfig, o *runtimeapi.NamespaceOption, pod Pod
 	return nil
 }
 
-// RuntimeHandler returns the engine's name of the OCI runtime for a CRI runtime handler, ""
-// for its default, which kubelets configured for dockershim call "docker". The CRI wants
-// unknown ones refused.
+// RuntimeHandler returns the engine's OCI runtime, "" for its default, which dockershim called "docker".
 func RuntimeHandler(name string, info system.Info) (string, error) {
 	if _, known := info.Runtimes[name]; known {
 		return name, nil

@@ -15,13 +15,11 @@ import (
 // maxID is the largest uid and gid the engine takes.
 const maxID = 1<<31 - 1
 
-// User is the identity of a container's first process.
 type User struct {
 	UID, GID int64
 	Groups   []int64 // those of the image's group file
 }
 
-// UserRequest is what a security context says about the user.
 type UserRequest struct {
 	Name   string // "" for the image's
 	Group  string // "" for the user's primary group
@@ -29,7 +27,6 @@ type UserRequest struct {
 	Strict bool
 }
 
-// RequestedUser reads a security context; imageUser is the image's own "user[:group]".
 func RequestedUser(sc *runtimeapi.LinuxContainerSecurityContext, imageUser string) (UserRequest, error) {
 	w := UserRequest{Groups: sc.GetSupplementalGroups()}
 	switch sc.GetSupplementalGroupsPolicy() {
@@ -67,13 +64,10 @@ func RequestedUser(sc *runtimeapi.LinuxContainerSecurityContext, imageUser strin
 	return w, nil
 }
 
-// NeedsFiles reports whether the engine's own reading of the image's user files
-// does not lead to the wanted groups, so that the caller has to read them: the
-// engine merges the image's groups exactly when no group is given.
+// NeedsFiles reports whether the image's user files must be read: the engine merges the image's groups exactly if no
+// group is given.
 func (w UserRequest) NeedsFiles() bool { return w.Strict == (w.Group == "") }
 
-// Engine returns the engine's user string and group list. The files are the
-// image's /etc/passwd and /etc/group; they are only looked at when needed.
 func (w UserRequest) Engine(passwd, group []byte) (user string, groupAdd []string, err error) {
 	user, groups := w.Name, w.Groups
 	switch {
@@ -98,7 +92,6 @@ func (w UserRequest) Engine(passwd, group []byte) (user string, groupAdd []strin
 	return user, groupAdd, nil
 }
 
-// ContainerUser returns the CRI's form of the identity of a container's first process.
 func ContainerUser(spec string, groupAdd []string, passwd, group []byte) (*runtimeapi.ContainerUser, error) {
 	u, err := ResolveUser(spec, passwd, group)
 	if err != nil {
@@ -118,7 +111,6 @@ func ContainerUser(spec string, groupAdd []string, passwd, group []byte) (*runti
 	}}, nil
 }
 
-// ResolveUser reads "user[:group]" the way the engine does.
 func ResolveUser(spec string, passwd, group []byte) (User, error) {
 	name, groupName, _ := strings.Cut(spec, ":")
 	u, matched, err := lookUpUser(cmp.Or(name, "0"), passwd)
@@ -172,8 +164,7 @@ func groupID(name string, group []byte) (int64, bool) {
 	return gid, err == nil
 }
 
-// records returns the lines of a passwd or group file with at least n fields. A damaged
-// line is skipped, as in the engine.
+// records skips damaged lines, as the engine does.
 func records(file []byte, n int) [][]string {
 	var out [][]string
 	for line := range bytes.Lines(file) {

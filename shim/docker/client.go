@@ -20,9 +20,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 )
 
-// MinAPI is the oldest Engine API the shim works with (Docker 19.03). It is also the
-// oldest that engines of today can be told to answer in, so nothing older can be
-// tried out.
+// MinAPI is the oldest that engines of today can be told to answer in (Docker 19.03).
 const MinAPI = "1.40"
 
 // Options of some client methods have types of the client library. These
@@ -34,12 +32,9 @@ type (
 	ImageSaveOption    = client.ImageSaveOption
 )
 
-// ImageLoadWithQuiet keeps progress messages out of the answer to a load.
 func ImageLoadWithQuiet(quiet bool) ImageLoadOption { return client.ImageLoadWithQuiet(quiet) }
 
-// Client is the library's client with a transport of our own, which negotiates the API
-// version, counts calls and limits their time. Methods are here where the library's
-// would not do.
+// Client negotiates the API version, counts calls and limits their time.
 type Client struct {
 	*client.Client
 
@@ -47,8 +42,7 @@ type Client struct {
 	transport *transport
 }
 
-// New builds a client for the endpoint that the options lead to. It does not
-// connect: the first call does, and negotiates the API version then.
+// New does not connect: the first call does, and negotiates the API version.
 func New(o Options) (*Client, error) {
 	endpoint, err := Resolve(o)
 	if err != nil {
@@ -72,7 +66,6 @@ func New(o Options) (*Client, error) {
 	return &Client{Client: library, endpoint: endpoint, transport: t}, nil
 }
 
-// library builds the library's client, and returns what it sends requests with.
 func library(e Endpoint, more ...client.Opt) (*client.Client, *http.Client, error) {
 	base, opts, err := dialer(e)
 	if err != nil {
@@ -84,16 +77,13 @@ func library(e Endpoint, more ...client.Opt) (*client.Client, *http.Client, erro
 	if err != nil {
 		return nil, nil, fmt.Errorf("docker engine at %s: %w", e.Host, err)
 	}
-	// The library has noted the transport, which it dials with, and put a tracer around
-	// it that is not used.
+	// The library has put a tracer around it that is not used.
 	overHTTP.Transport = base
 	return c, overHTTP, nil
 }
 
-// Endpoint returns where the engine is and how that was decided.
 func (c *Client) Endpoint() Endpoint { return c.endpoint }
 
-// ClientVersion returns the API version that calls are made in, "" before the first.
 func (c *Client) ClientVersion() string {
 	if version := c.transport.version.Load(); version != nil {
 		return *version
@@ -101,8 +91,7 @@ func (c *Client) ClientVersion() string {
 	return ""
 }
 
-// ContainerInspect refuses an answer that lacks what every engine sends, so callers
-// need not check for it.
+// ContainerInspect refuses an answer that lacks what every engine sends.
 func (c *Client) ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error) {
 	if err := checkName("container", id); err != nil {
 		return container.InspectResponse{}, err
@@ -114,7 +103,6 @@ func (c *Client) ContainerInspect(ctx context.Context, id string) (container.Ins
 	return detail, err
 }
 
-// ContainerInspectWithRaw refuses names that cannot be one.
 func (c *Client) ContainerInspectWithRaw(ctx context.Context, id string, size bool) (container.InspectResponse, []byte, error) {
 	if err := checkName("container", id); err != nil {
 		return container.InspectResponse{}, nil, err
@@ -122,7 +110,6 @@ func (c *Client) ContainerInspectWithRaw(ctx context.Context, id string, size bo
 	return c.Client.ContainerInspectWithRaw(ctx, id, size)
 }
 
-// ImageInspect refuses names that cannot be one.
 func (c *Client) ImageInspect(ctx context.Context, ref string, o ...ImageInspectOption) (image.InspectResponse, error) {
 	if err := checkName("image", ref); err != nil {
 		return image.InspectResponse{}, err
@@ -130,9 +117,7 @@ func (c *Client) ImageInspect(ctx context.Context, ref string, o ...ImageInspect
 	return c.Client.ImageInspect(ctx, ref, o...)
 }
 
-// checkName refuses a name with dots for a part, which is the name of nothing. The
-// engine's API has names in the paths of its URLs, where ".." would ask for
-// something else.
+// checkName refuses a name with dots for a part: in the path of a URL ".." would ask for something else.
 func checkName(kind, name string) error {
 	if slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return part == "." || part == ".." }) {
 		return fmt.Errorf("no such %s: %s: %w", kind, name, errdefs.ErrNotFound)
@@ -149,14 +134,10 @@ func (c *Client) ContainerStop(ctx context.Context, id string, o container.StopO
 	return nil
 }
 
-// endTimeout is more than an engine needs to record that a container has ended.
 const endTimeout = 10 * time.Second
 
-// awaitEnd waits until the engine has recorded the end of a container that it reports
-// as stopped. Newer engines answer before: lists show it as running until the
-// end is recorded, which locks the container, so that its inspection waits.
-// One that had no time to end by itself and needed no kill may even end later.
-// An error here is no reason for the stop to fail.
+// awaitEnd waits until the engine has recorded the end of a container: newer engines answer before, and lists still
+// show it as running. An inspection waits for the record. A container that needed no kill may even end later.
 func (c *Client) awaitEnd(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
@@ -176,22 +157,19 @@ func (c *Client) awaitEnd(ctx context.Context, id string) {
 	}
 }
 
-// ContainerAttach uses the version that was negotiated.
 func (c *Client) ContainerAttach(ctx context.Context, id string, o container.AttachOptions) (types.HijackedResponse, error) {
 	return c.hijack(ctx, "attach", func(negotiated *client.Client) (types.HijackedResponse, error) {
 		return negotiated.ContainerAttach(ctx, id, o)
 	})
 }
 
-// ContainerExecAttach uses the version that was negotiated.
 func (c *Client) ContainerExecAttach(ctx context.Context, id string, o container.ExecAttachOptions) (types.HijackedResponse, error) {
 	return c.hijack(ctx, "start_exec", func(negotiated *client.Client) (types.HijackedResponse, error) {
 		return negotiated.ContainerExecAttach(ctx, id, o)
 	})
 }
 
-// hijack makes a call that takes its connection over. The library sends it without the
-// transport, so it goes through a client with the version that was negotiated.
+// hijack uses a client with the negotiated version: the library sends such a call without the transport.
 func (c *Client) hijack(ctx context.Context, operation string, call func(*client.Client) (types.HijackedResponse, error)) (resp types.HijackedResponse, err error) {
 	start := time.Now()
 	if c.transport.observe != nil {

@@ -32,13 +32,10 @@ type Options struct {
 
 	Tracer trace.TracerProvider // makes a span of each call; nil: none
 
-	// RequestTimeout is how long the engine may take for a request that ends with
-	// its answer; 0 is no limit. A stop has its grace on top; pulls, logs and
-	// sessions have no limit.
+	// RequestTimeout bounds requests that end with their answer, a stop beyond its grace; 0 is no limit.
 	RequestTimeout time.Duration
 }
 
-// Endpoint is an engine's address.
 type Endpoint = engine.Endpoint
 
 // Resolve finds the engine's endpoint, of several usual sockets the first that exists.
@@ -64,9 +61,7 @@ func isSocket(host string) bool {
 	return err == nil && info.Mode()&fs.ModeSocket != 0
 }
 
-// Endpoints lists where the engine may be, best first: at the host, and without one
-// where the docker command would look. What the user has set goes alone: an engine on
-// a usual socket is not what they asked for.
+// Endpoints lists where the engine may be, best first, as the docker command looks. What the user has set goes alone.
 func Endpoints(host string, lookup func(string) (string, bool)) []Endpoint {
 	env := environment(lookup)
 	if host != "" {
@@ -104,7 +99,6 @@ func Endpoints(host string, lookup func(string) (string, bool)) []Endpoint {
 	return out
 }
 
-// environment is the part of the user's environment that leads to an engine.
 type environment func(string) (string, bool)
 
 func (lookup environment) get(key string) string {
@@ -112,7 +106,6 @@ func (lookup environment) get(key string) string {
 	return v
 }
 
-// configDir returns where docker keeps config.json and its contexts, "" for nowhere.
 func (lookup environment) configDir() string {
 	dir := lookup.get("DOCKER_CONFIG")
 	if home := lookup.get("HOME"); dir == "" && home != "" {
@@ -121,8 +114,8 @@ func (lookup environment) configDir() string {
 	return dir
 }
 
-// withTLS adds what docker's variables say of a host that is reached by TCP:
-// DOCKER_TLS_VERIFY turns TLS and verification on, DOCKER_CERT_PATH alone turns on TLS.
+// withTLS reads DOCKER_TLS_VERIFY, which turns TLS and verification on, and DOCKER_CERT_PATH, which alone turns on
+// TLS.
 func (lookup environment) withTLS(e Endpoint) Endpoint {
 	dir, verify := lookup.get("DOCKER_CERT_PATH"), lookup.get("DOCKER_TLS_VERIFY") != ""
 	if e.IsLocal() || strings.HasPrefix(e.Host, "ssh:") || dir == "" && !verify {
@@ -138,7 +131,6 @@ func (lookup environment) withTLS(e Endpoint) Endpoint {
 	return e
 }
 
-// context reads a docker context from the docker command's store.
 func (lookup environment) context(name string) (Endpoint, error) {
 	type endpoint struct {
 		Host          string
@@ -165,7 +157,6 @@ func (lookup environment) context(name string) (Endpoint, error) {
 	return e, err
 }
 
-// certificates adds those in a directory; nil without any setting of TLS.
 func certificates(dir string, o tlsconfig.Options) (*tls.Config, error) {
 	for name, file := range map[string]*string{"ca.pem": &o.CAFile, "cert.pem": &o.CertFile, "key.pem": &o.KeyFile} {
 		path := filepath.Join(dir, name)
@@ -184,7 +175,6 @@ func certificates(dir string, o tlsconfig.Options) (*tls.Config, error) {
 	return c, nil
 }
 
-// dialer returns the transport of the requests and the library's options for it.
 func dialer(e Endpoint) (*http.Transport, []client.Opt, error) {
 	var flags []string
 	if e.Batch {

@@ -15,7 +15,6 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// Timeout reports whether a call ended because its time was up.
 func Timeout(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
 
 // refusal is an error of the transport itself, where the engine has not answered.
@@ -23,10 +22,8 @@ type refusal struct{ error }
 
 func (r refusal) Unwrap() error { return r.error }
 
-// Text returns an error's text for people. It leaves out the request that net/http puts in
-// front of every error of a transport, as its URL means nothing to them, and the class at the
-// end, which the code of the answer has. Only a class that the error really ends with is cut
-// off: the engine's own text may end with the same word.
+// Text leaves out the request that net/http puts in front, and the class at the end, which the code of the answer
+// has. The engine's own text may end with the same word, so only a class that the error really ends with is cut.
 func Text(err error) string {
 	text := err.Error()
 	var request *url.Error
@@ -60,16 +57,13 @@ func lastOf(err error) error {
 	}
 }
 
-// Worded is an error with the text that Text returns.
 type Worded struct{ Err error }
 
 func (w Worded) Error() string { return Text(w.Err) }
 
-// Unwrap returns the error as it was.
 func (w Worded) Unwrap() error { return w.Err }
 
-// CheckAPI returns an error where the engine is too old for the shim, as dockershim's
-// checkVersionCompatibility.
+// CheckAPI is dockershim's checkVersionCompatibility.
 func CheckAPI(apiVersion string) error {
 	if versions.LessThan(apiVersion, MinAPI) {
 		return fmt.Errorf("the docker engine speaks API %s, crishim needs %s or newer: upgrade the engine to 19.03 or newer: %w",
@@ -78,8 +72,6 @@ func CheckAPI(apiVersion string) error {
 	return nil
 }
 
-// IsUnreachable reports whether an error of a client call means that the engine
-// could not be reached or went away during the call.
 func IsUnreachable(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(refusal)) {
 		return false

@@ -22,7 +22,6 @@ import (
 // stream is open.
 type Observe func(operation string, took time.Duration, err error)
 
-// operation is one kind of request.
 type operation struct {
 	name    string // in the metrics; "" for what dockershim did not count
 	limited bool   // ends with its answer, which has to come within the request timeout
@@ -58,8 +57,6 @@ var operations = map[string]operation{
 	"DELETE images/*":      {"remove_image", true},
 }
 
-// operationOf finds a request among the operations. The name of an image may have
-// slashes.
 func operationOf(method, path string) operation {
 	parts := strings.Split(path, "/")
 	key := method + " " + parts[0]
@@ -105,7 +102,6 @@ type transport struct {
 	negotiating chan struct{}          // held while one is being negotiated
 }
 
-// RoundTrip implements http.RoundTripper. A call whose answer ends lasts until that is read.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	base, path, versioned := strings.Cut(r.URL.Path, "/v"+api.DefaultVersion+"/")
 	if !versioned {
@@ -145,7 +141,6 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// body is an answer that ends, and its call with it.
 type body struct {
 	io.ReadCloser
 	end func(error) error
@@ -185,7 +180,6 @@ func (t *transport) send(r *http.Request, base, path string) (*http.Response, er
 	return t.base.RoundTrip(r)
 }
 
-// negotiate asks the engine for its version; of several first requests one does.
 func (t *transport) negotiate(r *http.Request, base string) (refused *http.Response, version *string, err error) {
 	select {
 	case t.negotiating <- struct{}{}:
@@ -210,8 +204,7 @@ func (t *transport) negotiate(r *http.Request, base string) (refused *http.Respo
 	return nil, version, err
 }
 
-// ping passes a ping on, and takes the version from the answer: an engine that was
-// away may have been upgraded or put back.
+// ping takes the version from the answer: an engine that was away may have been upgraded.
 func (t *transport) ping(r *http.Request) (*http.Response, error) {
 	resp, err := t.base.RoundTrip(r)
 	if err != nil || resp.StatusCode >= http.StatusBadRequest {
@@ -224,8 +217,7 @@ func (t *transport) ping(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// setVersion changes to the newest version that an engine of this one and the library
-// know. An engine that is too old is refused before a call fails for an obscure reason.
+// setVersion refuses an engine that is too old before a call fails for an obscure reason.
 func (t *transport) setVersion(engine string) (*string, error) {
 	if engine == "" { // what answers without a version is not known to be too old
 		engine = MinAPI
@@ -241,11 +233,9 @@ func (t *transport) setVersion(engine string) (*string, error) {
 	return &engine, nil
 }
 
-// engineGrace is an engine's default grace for a container to end.
 const engineGrace = 10 * time.Second
 
-// limitOf returns how long a request may take; 0 is no limit. A stop has its grace on top,
-// which may be endless, and for a container's size the engine may have to walk its files.
+// limitOf returns 0 for no limit. For a container's size the engine may have to walk its files.
 func (t *transport) limitOf(r *http.Request, o operation) time.Duration {
 	if !o.limited || t.limit <= 0 || r.URL.Query().Has("size") && o.name == "inspect_container" {
 		return 0

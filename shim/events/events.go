@@ -23,23 +23,18 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// Engine is what the service needs of the Docker client.
 type Engine interface {
 	Info(ctx context.Context) (system.Info, error)
 	Events(ctx context.Context, options events.ListOptions) (<-chan events.Message, <-chan error)
 	ContainerList(ctx context.Context, options container.ListOptions) ([]container.Summary, error)
 }
 
-// Statuses describe the pods and containers of events. The sandbox and container services
-// implement it.
 type Statuses interface {
 	PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error)
 	ContainerStatus(ctx context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error)
-	// AwaitLog waits until a container that has ended is reported as ended.
 	AwaitLog(ctx context.Context, id string)
 }
 
-// Service answers GetContainerEvents.
 type Service struct {
 	engine   Engine
 	statuses Statuses
@@ -56,11 +51,8 @@ func New(engine Engine, statuses Statuses, log *slog.Logger) *Service {
 	return s
 }
 
-// Close ends all streams.
 func (s *Service) Close() { s.close() }
 
-// GetContainerEvents sends events from now on until the client closes the stream. While the
-// engine is down it retries.
 func (s *Service) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	defer context.AfterFunc(s.open, cancel)()
@@ -82,9 +74,8 @@ func (s *Service) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream grpc
 	}
 }
 
-// follow sends the changes in the engine's stream until it breaks. It listens before it
-// lists, so nothing is lost between the two; the first time it also lists before that, to
-// know what is old. It reports whether that succeeded.
+// follow sends the changes in the engine's stream until it breaks. It listens before it lists, so nothing is lost
+// between; the first time it also lists before, to know what is old.
 func (s *Service) follow(stream context.Context, t *tracker, d *delayed, first bool, send func(*runtimeapi.ContainerEventResponse) error) (bool, error) {
 	ctx, cancel := context.WithCancel(stream)
 	defer cancel()
@@ -127,16 +118,14 @@ func (s *Service) follow(stream context.Context, t *tracker, d *delayed, first b
 	}
 }
 
-// delayed has the changes of pods whose first one has to wait: the start of a sandbox for its
-// address, the end of a container for its log. They must hold up neither other pods' events
-// nor the reading of the engine's stream.
+// delayed has the changes of pods whose first one waits: a sandbox for its address, an ended container for its log.
+// They hold up no other pods.
 type delayed struct {
 	changes map[string][]change // in their order, by sandbox
 	ready   chan string         // sandboxes whose first change waits no more
 	waits   sync.WaitGroup
 }
 
-// add reports whether a change has to wait.
 func (d *delayed) add(ctx context.Context, s *Service, c change) bool {
 	pod := c.c.sandboxID
 	if before, waits := d.changes[pod]; waits {
@@ -163,8 +152,7 @@ func (d *delayed) add(ctx context.Context, s *Service, c change) bool {
 	return true
 }
 
-// take returns a pod's changes when the first waits no more. A sandbox that has been created
-// is started: both have waited for the same address.
+// take returns a pod's changes. A created sandbox is started: both have waited for the same address.
 func (d *delayed) take(pod string) []change {
 	changes := d.changes[pod]
 	delete(d.changes, pod)
@@ -174,9 +162,7 @@ func (d *delayed) take(pod string) []change {
 	return changes
 }
 
-// awaitAddress waits until a sandbox is connected, or does not run any more, for a few
-// seconds: its process runs before its network is set up, and kubelets take the address from
-// the events about its start.
+// awaitAddress waits until a sandbox is connected: kubelets take the address from the events about its start.
 func (s *Service) awaitAddress(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -201,12 +187,10 @@ func (s *Service) relist(ctx context.Context, t *tracker) ([]change, error) {
 	return t.relist(list, time.Now().UnixNano()), nil
 }
 
-// describe returns a change's event with the status of the pod, or the last that is known.
 func (s *Service) describe(ctx context.Context, t *tracker, c change) *runtimeapi.ContainerEventResponse {
 	pod := c.c.sandboxID
 	if c.kind == stopped && !c.c.isSandbox {
-		// Until now the container was reported as running, at times that may be later
-		// than its end, and a kubelet drops an event that is older than what it knows.
+		// A kubelet drops an event that is older than what it knows: until now the container was reported as running.
 		c.at = max(c.at, time.Now().UnixNano())
 	}
 	status := s.status(ctx, pod)
@@ -241,7 +225,6 @@ func (s *Service) status(ctx context.Context, id string) *runtimeapi.PodSandboxS
 	return resp.GetStatus()
 }
 
-// containers describes the pod's containers, but those that are removed meanwhile.
 func (s *Service) containers(ctx context.Context, sandboxID string) []*runtimeapi.ContainerStatus {
 	list, err := s.engine.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(
 		filters.Arg("label", state.LabelType+"="+state.TypeContainer),

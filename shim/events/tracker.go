@@ -10,7 +10,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// The CRI's kinds of events.
 const (
 	created = runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT
 	started = runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT
@@ -18,7 +17,6 @@ const (
 	deleted = runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT
 )
 
-// change is one event to send.
 type change struct {
 	id   string
 	kind runtimeapi.ContainerEventType
@@ -28,7 +26,6 @@ type change struct {
 	ready bool // waits for nothing
 }
 
-// known is the last state of a sandbox or container.
 type known struct {
 	sandboxID string // its own id for a sandbox
 	sandbox   state.Sandbox
@@ -38,12 +35,11 @@ type known struct {
 	announced bool // created was sent
 }
 
-// tracker turns engine messages and lists into changes. A sandbox is announced when it runs:
-// before that its creation may fail without an event.
+// tracker turns messages and lists into changes. A sandbox is announced when it runs: before that its creation may
+// fail without an event.
 type tracker struct {
 	known map[string]known
-	// gone has those that were missing in the last list, for messages from before it that
-	// come after it.
+	// gone is for messages from before the last list that come after it.
 	gone map[string]bool
 	// pods has the last status sent of each sandbox, for events after its removal.
 	pods map[string]*runtimeapi.PodSandboxStatus
@@ -61,8 +57,6 @@ func identify(id, name string, labels map[string]string) (known, bool) {
 	return known{sandboxID: c.SandboxID}, ok
 }
 
-// message handles one message of the engine's stream. The attributes of its actor
-// are the container's labels, and its name.
 func (t *tracker) message(m events.Message) []change {
 	id := m.Actor.ID
 	if t.gone[id] {
@@ -89,7 +83,6 @@ func (t *tracker) message(m events.Message) []change {
 	return nil
 }
 
-// advance sets a new state and returns the changes on the way to it.
 func (t *tracker) advance(id string, c known, at int64) []change {
 	before := t.known[id]
 	var changes []change
@@ -127,7 +120,6 @@ func (t *tracker) remove(id string, at int64) []change {
 	return changes
 }
 
-// relist returns the changes between the known state and the engine's list.
 func (t *tracker) relist(list []container.Summary, at int64) []change {
 	var changes []change
 	here := map[string]bool{}

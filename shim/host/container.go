@@ -21,17 +21,13 @@ import (
 // ErrElsewhere: the process is not on this host, or not visible from here.
 var ErrElsewhere = errors.New("the container's processes are not visible from here")
 
-// cgroupRoot is where cgroup file systems are mounted.
 const cgroupRoot = "/sys/fs/cgroup"
 
-// CgroupDirs are the directories of one cgroup: by controller on version 1, the
-// one directory under the empty name on version 2.
+// CgroupDirs are a cgroup's directories by controller, or under "" on version 2.
 type CgroupDirs map[string]string
 
-// V2 reports whether the host has the unified hierarchy.
 func (d CgroupDirs) V2() bool { return d[""] != "" && len(d) == 1 }
 
-// Of returns the directory that holds a control file such as "memory.max".
 func (d CgroupDirs) Of(file string) (string, error) {
 	if d.V2() {
 		return d[""], nil
@@ -43,7 +39,6 @@ func (d CgroupDirs) Of(file string) (string, error) {
 	return "", fmt.Errorf("the host has no cgroup controller %s", controller)
 }
 
-// SetOOMScore changes the oom score of a container's first process, and of all that have the same one as it.
 func (d CgroupDirs) SetOOMScore(first, score int) error {
 	path := func(pid int) string {
 		return filepath.Join(procfs.DefaultMountPoint, strconv.Itoa(pid), "oom_score_adj")
@@ -74,17 +69,14 @@ func (d CgroupDirs) SetOOMScore(first, score int) error {
 	return errors.Join(errs...)
 }
 
-// Cgroups finds the cgroup of a container's process. That the cgroup's name
-// holds the container's id proves that the process is the one that the engine
-// means: an engine elsewhere would name another process here.
+// Cgroups finds the cgroup of a container's process. The container's id in its name proves that the engine's process
+// is on this host.
 func Cgroups(pid int, id string) (CgroupDirs, error) {
 	return cgroupsIn(procfs.DefaultMountPoint, cgroupRoot, mounted(), pid, id)
 }
 
-// mounted are the hierarchies of this host, which do not change while it runs.
 var mounted = sync.OnceValue(func() map[string]string { return hierarchies(cgroupRoot) })
 
-// cgroupsIn is Cgroups for a host whose files are elsewhere.
 func cgroupsIn(proc, root string, mounted map[string]string, pid int, id string) (CgroupDirs, error) {
 	if pid <= 0 || id == "" {
 		return nil, ErrElsewhere
@@ -121,8 +113,7 @@ func cgroupsIn(proc, root string, mounted map[string]string, pid int, id string)
 	return dirs, nil
 }
 
-// hierarchies returns where the controllers of version 1 are mounted: each under its own
-// name, often a link, or several under the names of them all.
+// hierarchies returns where version 1's controllers are mounted, several also under the names of them all.
 func hierarchies(root string) map[string]string {
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -139,14 +130,11 @@ func hierarchies(root string) map[string]string {
 	return dirs
 }
 
-// nsfsMagic is the file system of namespace files.
 const nsfsMagic = 0x6e736673
 
-// NetNS returns a path of a container's network namespace on this host, "" when
-// the engine runs on another one or the container has ended. It is the file that the
-// engine keeps, or else a descriptor of this process, good until done is called: a
-// path through the container's process may lead to another's namespace when the
-// process id is used again.
+// NetNS returns a path of a container's network namespace, "" if it is not on this host or has ended: the engine's
+// file, or a descriptor of this process until done is called. A path through the pid may lead to another namespace
+// once the pid is used again.
 func NetNS(containerID, engineFile string, pid int) (path string, done func()) {
 	var st unix.Statfs_t
 	if engineFile != "" && unix.Statfs(engineFile, &st) == nil && int64(st.Type) == nsfsMagic {

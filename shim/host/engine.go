@@ -20,8 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listener returns the process that listens on a unix socket of this host, as the
-// kernel knows it.
 func listener(socket string) (int, error) {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
@@ -41,22 +39,19 @@ func listener(socket string) (int, error) {
 	return int(peer.Pid), nil
 }
 
-// capabilities are the kernel's, by number.
 var capabilities = strings.Fields(`CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE
 	NET_BIND_SERVICE NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT
 	SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE
 	MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE`)
 
-// EngineLacksResource reports whether the engine behind a unix socket on this host
-// is known to run without CAP_SYS_RESOURCE, which lowering an oom score takes. Whatever
-// cannot be found out counts as no.
+// EngineLacksResource reports whether the engine is known to lack CAP_SYS_RESOURCE, which lowering an oom score
+// takes.
 func EngineLacksResource(socket string) bool {
 	set := boundingSet(socket)
 	return set != 0 && set&(1<<unix.CAP_SYS_RESOURCE) == 0
 }
 
-// EngineCapabilities lists those that the engine behind a unix socket on this host
-// can give to a container, where it is known that these are not all.
+// EngineCapabilities lists those that the engine can give, if these are not all.
 func EngineCapabilities(socket string) []string {
 	last, err := os.ReadFile("/proc/sys/kernel/cap_last_cap")
 	if err != nil {
@@ -65,8 +60,7 @@ func EngineCapabilities(socket string) []string {
 	return given(boundingSet(socket), string(last))
 }
 
-// boundingSet is of the engine's capabilities, 0 where it is not known: a process can have
-// no capability outside of it, nor can what it starts.
+// boundingSet returns 0 if it is not known. No process that the engine starts has more.
 func boundingSet(socket string) uint64 {
 	pid, err := listener(socket)
 	if err != nil {
@@ -83,7 +77,6 @@ func boundingSet(socket string) uint64 {
 	return status.CapBnd
 }
 
-// given lists the capabilities of a bounding set that has not all up to the last.
 func given(set uint64, last string) []string {
 	n, err := strconv.Atoi(strings.TrimSpace(last))
 	if err != nil || set == 0 {
@@ -101,14 +94,11 @@ func given(set uint64, last string) []string {
 	return names
 }
 
-// engineScore is the oom score of the engine's processes: the kernel takes
-// nearly everything else before them.
+// engineScore makes the kernel take nearly everything else first.
 const engineScore = -999
 
-// KeepEngine does what dockershim's container manager did: it puts the processes of the
-// engine behind a unix socket into a cgroup, which is made where it is missing, and has the
-// kernel spare them when memory is short. It does what the host allows and returns what it
-// does not. dockershim had a containerManager for it.
+// KeepEngine is dockershim's containerManager: it moves the engine's processes into a cgroup, and has the kernel
+// spare them when memory is short. It returns what the host does not allow.
 func KeepEngine(socket, group string) error {
 	pid, err := listener(socket)
 	if err != nil {
@@ -125,8 +115,7 @@ func keepEngine(proc, root string, pid int, group string) error {
 	dirs := []string{filepath.Join(root, group)}
 	if mounted := hierarchies(root); mounted["cgroup.controllers"] == "" {
 		dirs = nil
-		// Those that a kubelet reads of the runtime's cgroup. The others stay as they were
-		// when the engine started.
+		// A kubelet reads these of the runtime's cgroup.
 		for _, controller := range []string{"cpu", "cpuacct", "memory"} {
 			if dir := mounted[controller]; dir != "" {
 				dirs = append(dirs, filepath.Join(dir, group))
@@ -147,9 +136,8 @@ func keepEngine(proc, root string, pid int, group string) error {
 	return errors.Join(errs...)
 }
 
-// engineProcesses returns the engine and the containerd that it has started. The
-// shims of containers stay where they are. With socket activation it is systemd
-// that listens, which must not be touched: then the engine is looked for.
+// engineProcesses returns the engine and its containerd. With socket activation it is systemd that listens, which
+// must not be touched.
 func engineProcesses(proc string, pid int) ([]int, error) {
 	fs, err := procfs.NewFS(proc)
 	if err != nil {
@@ -191,12 +179,10 @@ func engineProcesses(proc string, pid int) ([]int, error) {
 	return found, nil
 }
 
-// appArmorProfiles is where the kernel lists the profiles that are loaded.
 const appArmorProfiles = "/sys/kernel/security/apparmor/profiles"
 
-// AppArmorLoaded reports whether this host's kernel has a profile of that name. A
-// list that cannot be read, or a name of several profiles or of a namespace,
-// decides nothing: the start of the container will.
+// AppArmorLoaded reports whether the kernel has a profile. Names of several profiles or of a namespace are not
+// decided here.
 func AppArmorLoaded(profile string) bool { return appArmorLoadedIn(appArmorProfiles, profile) }
 
 func appArmorLoadedIn(path, profile string) bool {
@@ -214,20 +200,16 @@ func appArmorLoadedIn(path, profile string) bool {
 	return false
 }
 
-// OOMScore remembers whether the engine's host lets containers have a negative
-// oom_score_adj. A host whose root lacks CAP_SYS_RESOURCE does not, and then no
-// container that asks for one can start. All services of a shim share one, so the
-// refusal is met once and logged once.
+// OOMScore remembers whether the host forbids a negative oom_score_adj, as one without CAP_SYS_RESOURCE does. All
+// services share one, so the refusal is met once.
 type OOMScore struct {
 	Log *slog.Logger // nil: the refusal is not logged
-	// Known, where it is set, is asked once whether the host is known to refuse.
-	// It saves the container that would be made only to find out.
+	// Known saves the container that would be made only to find out; may be nil.
 	Known   func() bool
 	ask     sync.Once
 	refused atomic.Bool
 }
 
-// Allowed returns the value to ask the engine for.
 func (o *OOMScore) Allowed(wanted int) int {
 	if wanted >= 0 {
 		return wanted
@@ -243,15 +225,13 @@ func (o *OOMScore) Allowed(wanted int) int {
 	return wanted
 }
 
-// Refused reports whether err, the answer to a start with the value asked, may
-// mean that the host forbids it. The caller starts again with Allowed's value
-// and reports that start's error if it fails as well.
+// Refused reports whether a start's error may mean that the host forbids the score. The caller starts again with
+// Allowed's value.
 func (o *OOMScore) Refused(asked int, err error) bool {
 	if asked >= 0 || err == nil {
 		return false
 	}
-	// runc has two texts for it: old versions lose the child that writes the score before it
-	// can tell why.
+	// Old versions of runc lose the child that writes the score before it can tell why.
 	if text := err.Error(); !strings.Contains(text, "oom_score_adj") && !strings.Contains(text, "can't get final child's PID from pipe") {
 		return false
 	}

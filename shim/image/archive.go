@@ -17,8 +17,8 @@ import (
 	"github.com/crishim/crishim/shim/pause"
 )
 
-// Save returns images as the engine's archive. Each name means one tag: the engine alone takes a name without one
-// for all tags. What is named by an id has no name in the archive, as with docker save.
+// Save returns images as the engine's archive. The engine alone takes a name without a tag for all tags. An id has no
+// name in the archive, as with docker save.
 func (s *Service) Save(ctx context.Context, images []string) (io.ReadCloser, error) {
 	if len(images) == 0 {
 		return nil, fmt.Errorf("the request names no image: %w", errdefs.ErrInvalidArgument)
@@ -47,8 +47,8 @@ func (s *Service) Save(ctx context.Context, images []string) (io.ReadCloser, err
 	return body, nil
 }
 
-// Load loads an archive. The names of built-in images are taken away again from what it has under them; the engine
-// alone knows all the ways in which an archive can name an image.
+// Load loads an archive. Names of built-in images are removed again: only the engine knows all the ways in which an
+// archive can name an image.
 func (s *Service) Load(ctx context.Context, archive io.Reader) error {
 	// The engine may refuse an archive before its end. Its answer has the reason then, not the transport.
 	answer, err := s.engine.ImageLoad(ctx, archive, docker.ImageLoadWithQuiet(true))

@@ -57,8 +57,8 @@ func (s *Service) layerBytes(ctx context.Context, store string) (int64, error) {
 	return usage.LayersSize, nil
 }
 
-// ownStore reports whether a directory is the image store of the engine that listed these
-// images, and not of one on another host with the same path.
+// ownStore reports whether a directory is the image store of this engine, and not of one on another host with the
+// same path.
 func ownStore(store string, images []image.Summary) bool {
 	for _, i := range images {
 		_, hex, _ := strings.Cut(i.ID, ":")
@@ -72,8 +72,7 @@ func ownStore(store string, images []image.Summary) bool {
 	return len(images) > 0
 }
 
-// layerSizes returns the sizes of layers by their chain id, without its algorithm. It skips
-// layers that are removed meanwhile.
+// layerSizes returns sizes by chain id.
 func layerSizes(store string) (map[string]int64, error) {
 	dir := filepath.Join(store, "layerdb", "sha256")
 	layers, err := os.ReadDir(dir)

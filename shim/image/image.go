@@ -25,7 +25,6 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 )
 
-// Engine is what the image service needs of the Docker client.
 type Engine interface {
 	Info(ctx context.Context) (system.Info, error)
 	DiskUsage(ctx context.Context, o types.DiskUsageOptions) (types.DiskUsage, error)
@@ -39,7 +38,6 @@ type Engine interface {
 	ImageLoad(ctx context.Context, input io.Reader, o ...docker.ImageLoadOption) (image.LoadResponse, error)
 }
 
-// Options configure the image service.
 type Options struct {
 	Engine Engine
 	// PullProgressDeadline ends a pull without progress; 0: a minute, as in dockershim.
@@ -48,7 +46,6 @@ type Options struct {
 	PauseImage string
 }
 
-// Service answers the image RPCs.
 type Service struct {
 	engine   Engine
 	deadline time.Duration
@@ -66,7 +63,7 @@ func New(o Options) *Service {
 	return s
 }
 
-// ImageStatus describes one image. Where there is none the answer is empty, no error.
+// ImageStatus has an empty answer for an image that is not there.
 func (s *Service) ImageStatus(ctx context.Context, r *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
 	i, found, err := s.inspect(ctx, r.GetImage().GetImage())
 	if err != nil {
@@ -84,8 +81,6 @@ func (s *Service) ImageStatus(ctx context.Context, r *runtimeapi.ImageStatusRequ
 	return resp, err
 }
 
-// details returns the image's OCI configuration and its history under "info", as
-// containerd does.
 func (s *Service) details(ctx context.Context, i image.InspectResponse) (map[string]string, error) {
 	history, err := s.engine.ImageHistory(ctx, i.ID)
 	if err != nil {
@@ -110,7 +105,6 @@ func (s *Service) details(ctx context.Context, i image.InspectResponse) (map[str
 	return map[string]string{"info": string(b)}, nil
 }
 
-// inspect resolves any reference; found is false where the engine has no such image.
 func (s *Service) inspect(ctx context.Context, ref string) (i image.InspectResponse, found bool, err error) {
 	if ref == "" {
 		return i, false, fmt.Errorf("the image reference is empty: %w", errdefs.ErrInvalidArgument)
@@ -130,8 +124,8 @@ func (s *Service) inspect(ctx context.Context, ref string) (i image.InspectRespo
 	return i, true, nil
 }
 
-// engineReference leaves out the tag where there is a digest, too: the
-// digest decides, and the engine's store knows images under either, not both.
+// engineReference leaves out the tag of a reference with a digest: the engine's store knows images under either, not
+// both.
 func engineReference(ref string) string {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if digested, ok := named.(reference.Canonical); ok && err == nil {
@@ -142,8 +136,7 @@ func engineReference(ref string) string {
 	return ref
 }
 
-// untilRemoved retries a call while another client removes the image, which takes moments,
-// and returns its last error.
+// untilRemoved retries a call while another client removes the image.
 func untilRemoved(ctx context.Context, call func() (done bool, err error)) error {
 	const pause, tries = 10 * time.Millisecond, 200
 	for i := 1; ; i++ {

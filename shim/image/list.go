@@ -13,8 +13,7 @@ import (
 	"github.com/crishim/crishim/shim/convert"
 )
 
-// ListImages lists the engine's images. The filter is applied here, because the engine's
-// does not find images by id or digest.
+// ListImages filters here, because the engine does not find images by id or digest.
 func (s *Service) ListImages(ctx context.Context, r *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
 	summaries, err := s.engine.ImageList(ctx, image.ListOptions{})
 	if err != nil {
@@ -33,14 +32,11 @@ func (s *Service) ListImages(ctx context.Context, r *runtimeapi.ListImagesReques
 	return out, nil
 }
 
-// pinned reports whether an image is the pause image, whatever form the configured
-// reference has.
 func (s *Service) pinned(i *runtimeapi.Image) bool {
 	return s.pause != "" && matches(image.Summary{ID: i.GetId(), RepoTags: i.GetRepoTags(), RepoDigests: i.GetRepoDigests()}, s.pause)
 }
 
-// matches reports whether an image matches a list filter: an id or the start of one, a name
-// with or without tag or digest, or a pattern such as "*/pause".
+// matches accepts an id or its start, a name with or without tag or digest, and a pattern such as "*/pause".
 func matches(s image.Summary, filter string) bool {
 	hex := strings.TrimPrefix(s.ID, "sha256:")
 	if short := strings.TrimPrefix(filter, "sha256:"); short != "" && strings.HasPrefix(hex, short) {

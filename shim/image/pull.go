@@ -19,8 +19,7 @@ import (
 	"github.com/crishim/crishim/shim/pause"
 )
 
-// PullImage pulls an image and returns its id. The pull ends with the request, and when the
-// engine reports nothing for the progress deadline.
+// PullImage ends with the request, and when the engine reports nothing for the progress deadline.
 func (s *Service) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
 	id, err := s.PullReporting(ctx, r, func(Progress) {})
 	if err != nil {
@@ -29,7 +28,6 @@ func (s *Service) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest)
 	return &runtimeapi.PullImageResponse{ImageRef: id}, nil
 }
 
-// PullReporting is PullImage that calls report with each of the engine's progress messages.
 func (s *Service) PullReporting(ctx context.Context, r *runtimeapi.PullImageRequest, report func(Progress)) (string, error) {
 	text := r.GetImage().GetImage()
 	named, err := reference.ParseNormalizedNamed(text)
@@ -101,7 +99,6 @@ func (s *Service) pull(ctx context.Context, ref, auth string, report func(Progre
 	return pullError(ref, err)
 }
 
-// Progress is one message of the engine about a pull.
 type Progress struct {
 	ID             string `json:"id"` // layer
 	Status         string `json:"status"`
@@ -117,13 +114,11 @@ type Progress struct {
 	} `json:"errorDetail"`
 }
 
-// streamError is an error among the progress messages, after the call has answered with
-// success.
+// streamError is an error among the progress messages, after a successful answer.
 type streamError struct{ text string }
 
 func (e *streamError) Error() string { return e.text }
 
-// readProgress reads messages up to the end, or to the first that is an error.
 func readProgress(r io.Reader, report func(Progress)) error {
 	d := json.NewDecoder(r)
 	for {
@@ -143,8 +138,8 @@ func readProgress(r io.Reader, report func(Progress)) error {
 	}
 }
 
-// pullFailures are classes of pull errors by the engine's text, the first match first: the
-// engine passes on registry errors without a class, most in the progress messages.
+// pullFailures are classes by the engine's text, the first match first: the engine passes on registry errors without
+// a class.
 var pullFailures = []struct {
 	class error
 	texts []string
@@ -165,12 +160,10 @@ var pullFailures = []struct {
 	}},
 }
 
-// pullError returns a failed pull's error with its class. A registry that does not answer
-// has the prefix that kubelets look for.
+// pullError adds the class. A registry that does not answer has the prefix that kubelets look for.
 func pullError(ref string, err error) error {
 	var inStream *streamError
-	// Some answers of the engine have a class of their own; 500 stands for an error of the
-	// registry.
+	// 500 stands for an error of the registry.
 	if errdefs.IsNotFound(err) || errdefs.IsInternal(err) || errdefs.IsUnknown(err) || errors.As(err, &inStream) {
 		text := strings.ToLower(err.Error())
 		for _, f := range pullFailures {
@@ -186,9 +179,8 @@ func pullError(ref string, err error) error {
 	return fmt.Errorf("pull image %s: %w", ref, err)
 }
 
-// classified is an error's text with another class than the engine's, which is "not found"
-// for a refused login. It hides the class from errors.Unwrap: its text does not end with the
-// name of one.
+// classified replaces the engine's class, which is "not found" for a refused login. It has no Unwrap: its text does
+// not end with a class.
 type classified struct{ err, class error }
 
 func (c *classified) Error() string        { return c.err.Error() }

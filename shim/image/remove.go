@@ -14,9 +14,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// RemoveImage removes an image with all its names. One that is not there, or that another client
-// else removes at the same time, is removed. An image in use is refused before any name is
-// removed.
+// RemoveImage removes an image with all its names. An image in use is refused before any name is removed.
 func (s *Service) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
 	ref := r.GetImage().GetImage()
 	i, found, err := s.inspect(ctx, ref)
@@ -38,8 +36,7 @@ func (s *Service) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequ
 		if _, still, inspectErr := s.inspect(ctx, i.ID); inspectErr == nil && !still {
 			return true, nil
 		}
-		// Another client has removed the names of one that is not found and still there, and
-		// is removing the image.
+		// Another client has removed its names, and is removing the image.
 		return !errdefs.IsNotFound(err), fmt.Errorf("remove image %s: %w", ref, err)
 	})
 	if err != nil {
@@ -48,9 +45,8 @@ func (s *Service) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequ
 	return &runtimeapi.RemoveImageResponse{}, nil
 }
 
-// checkUnused returns an error when a container, running or not, was made from the image
-// or has it mounted. Engines before 28 do not know the latter: for them such a
-// mount is a volume over some directories.
+// checkUnused refuses an image that a container was made from or has mounted. For engines before 28 such a mount is a
+// volume.
 func (s *Service) checkUnused(ctx context.Context, id, ref string) error {
 	containers, err := s.engine.ContainerList(ctx, container.ListOptions{All: true})
 	if err != nil {

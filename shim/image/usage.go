@@ -21,7 +21,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// Usage is what images take of the disk.
 type Usage struct {
 	// Own is that only those layers are known that one image has, Merged that the layers of each image are
 	// known as one, with those that it shares. Else all layers are known.
@@ -30,7 +29,6 @@ type Usage struct {
 	Images      []ImageUsage
 }
 
-// ImageUsage is what one image takes.
 type ImageUsage struct {
 	ID     string
 	Layers []int32 // indices of Sizes
@@ -38,9 +36,8 @@ type ImageUsage struct {
 	Came   time.Time
 }
 
-// Usage returns what images take. Where the engine's root directory is on this host, the sizes of layers are
-// read as for ImageFsInfo. Elsewhere the engine tells what images share, if it is not older than 23. With times, each
-// image is inspected.
+// Usage reads the sizes of layers if the engine's root directory is on this host. Elsewhere the engine tells what
+// images share, from 23 on. With times, each image is inspected.
 func (s *Service) Usage(ctx context.Context, times bool) (*Usage, error) {
 	info, err := s.engine.Info(ctx)
 	if err != nil {
@@ -87,8 +84,6 @@ func (s *Service) Usage(ctx context.Context, times bool) (*Usage, error) {
 	return u, g.Wait()
 }
 
-// readLayers reads the layers of each image from its configuration. The engine identifies a layer by all of those
-// below it, too.
 func (u *Usage) readLayers(store string, images []image.Summary) error {
 	sizes, err := layerSizes(store)
 	if err != nil {
@@ -132,7 +127,6 @@ func (u *Usage) readLayers(store string, images []image.Summary) error {
 	return nil
 }
 
-// mergedLayers returns one layer for each image.
 func mergedLayers(images []image.Summary) *Usage {
 	u := &Usage{Own: !slices.ContainsFunc(images, func(i image.Summary) bool { return i.SharedSize < 0 })}
 	u.Merged = !u.Own
@@ -147,7 +141,6 @@ func mergedLayers(images []image.Summary) *Usage {
 	return u
 }
 
-// imagesOfContainers returns the images that any container of the engine was made from or has mounted.
 func (s *Service) imagesOfContainers(ctx context.Context) (map[string]bool, error) {
 	containers, err := s.engine.ContainerList(ctx, container.ListOptions{All: true})
 	if err != nil {

@@ -21,15 +21,13 @@ import (
 
 const (
 	fileMode = 0o640
-	// maxTail bytes of a file are read to find its position. It is far more than a
-	// container writes in the overlap.
+	// maxTail is far more than a container writes in the overlap.
 	maxTail = 32 << 20
 )
 
-// openFile opens a log for writing at its end, cuts off an unfinished line and reads its
-// position. Where the file is empty, because it has just been rotated, the position is that
-// of the newest rotated file. The position has all lines of the end of the file on request,
-// for when times do not tell what the engine will repeat.
+// openFile opens a log for writing, cuts off an unfinished line and reads the position, of the newest rotated file if
+// the log is empty. With all, the position has all lines of the end of the file, for when times do not tell what the
+// engine will repeat.
 func openFile(at logdir.Place, all bool) (*os.File, *position, error) {
 	dir, name, err := at.Open()
 	if err != nil {
@@ -59,9 +57,8 @@ func openFile(at logdir.Place, all bool) (*os.File, *position, error) {
 	return f, pos, nil
 }
 
-// create opens the log in its directory. A link to the engine's file, from another shim, is
-// replaced in one step: lines written through it would land in the engine's own log. One
-// that is put there after that leads to nothing outside of the directory.
+// create opens the log. A link to the engine's file is replaced in one step: lines written through it would land in
+// the engine's own log.
 func create(dir *os.Root, name string) (*os.File, error) {
 	if info, err := dir.Lstat(name); err == nil && info.Mode()&fs.ModeSymlink != 0 {
 		fresh := "." + name + "." + rand.Text()
@@ -90,8 +87,7 @@ func create(dir *os.Root, name string) (*os.File, error) {
 
 var errTaken = errors.New("another shim writes this log")
 
-// take locks a log, so that only one shim on an engine writes it. The kernel drops the lock
-// with the file, however the process ends. On a file system without locks all shims write.
+// take locks a log, so that one shim writes it. On a file system without locks all shims do.
 func take(f *os.File) error {
 	if ok, err := filelock.TryFile(f); !ok && err == nil {
 		return fmt.Errorf("log %s: %w", f.Name(), errTaken)
@@ -99,7 +95,6 @@ func take(f *os.File) error {
 	return nil
 }
 
-// readTail returns the last lines of a file and the size of all complete ones.
 func readTail(f io.ReaderAt, size int64) (tail []byte, whole int64, err error) {
 	from := max(0, size-maxTail)
 	buf := make([]byte, size-from)
@@ -114,8 +109,7 @@ func readTail(f io.ReaderAt, size int64) (tail []byte, whole int64, err error) {
 	return buf, from + int64(end), nil
 }
 
-// note adds the lines that the engine may repeat to a position. It looks for the first of
-// them from the end. Where the clock was put back it may be any line.
+// note adds the lines that the engine may repeat. If the clock was put back it may be any line.
 func note(pos *position, tail []byte, all bool) {
 	lines := slices.Collect(bytes.Lines(tail))
 	newest := newPosition()
@@ -144,8 +138,7 @@ func note(pos *position, tail []byte, all bool) {
 	}
 }
 
-// rotatedTail reads the end of the newest rotated file. A kubelet names it after the log and
-// the time, and compresses older ones only.
+// rotatedTail reads the end of the newest rotated file that the kubelet has not compressed.
 func rotatedTail(dir *os.Root, log string) []byte {
 	escaped := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(log)
 	names, err := fs.Glob(dir.FS(), escaped+".*")
@@ -172,7 +165,6 @@ func rotatedTail(dir *os.Root, log string) []byte {
 	return nil
 }
 
-// change continues in another file, which may be the same one opened again.
 func (f *follower) change(open func() (*os.File, error)) error {
 	_ = filelock.UnlockFile(f.file)
 	file, err := open()
@@ -186,7 +178,6 @@ func (f *follower) change(open func() (*os.File, error)) error {
 	return nil
 }
 
-// openAgain opens the file once more, and reads its position.
 func (f *follower) openAgain(all bool) error {
 	return f.change(func() (*os.File, error) {
 		file, pos, err := openFile(f.at, all)
@@ -197,8 +188,8 @@ func (f *follower) openAgain(all bool) error {
 	})
 }
 
-// reopen continues in a new file at the same path, after the old one has been renamed. A log that another shim writes is
-// fine as long as it is at its path.
+// reopen continues in a new file after a rotation. A log that another shim writes is fine as long as it is at its
+// path.
 func (f *follower) reopen() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -22,18 +22,14 @@ import (
 const (
 	retryFirst = 100 * time.Millisecond
 	retryMax   = 10 * time.Second
-	// endPause is the time that engines take from the end of a container's log to the end
-	// of the container.
+	// endPause is the time from the end of a log to the end of its container.
 	endPause = 5 * time.Millisecond
-	// The follower of an ended container is waited for until it has written nothing for
-	// progressTime.
+	// The log of an ended container is awaited until nothing was written for progressTime.
 	progressTime = 5 * time.Second
-	// takeOverPause is the time between two looks at whether the other shim that writes a
-	// log has ended.
+	// takeOverPause is how often a log is tried that another shim writes.
 	takeOverPause = 2 * time.Second
 )
 
-// follower writes the log of one container.
 type follower struct {
 	id     string
 	at     logdir.Place
@@ -63,9 +59,8 @@ func newFollower(id string, at logdir.Place, engine Engine, log *slog.Logger) (*
 	return f, nil
 }
 
-// openNew returns a follower with a log that it has made. It returns nil where there is one
-// already, such as a link of another shim, which is not touched before the container runs, and
-// where it cannot be made.
+// openNew returns a follower with a new log, nil if there is one, such as a link of another shim, or none can be
+// made.
 func openNew(id string, at logdir.Place, engine Engine, log *slog.Logger) *follower {
 	if dir, name, err := at.OpenExisting(); err == nil {
 		_, err = dir.Lstat(name)
@@ -84,7 +79,6 @@ func openNew(id string, at logdir.Place, engine Engine, log *slog.Logger) *follo
 	return f
 }
 
-// discard removes the log that openNew has made.
 func (f *follower) discard() {
 	dir, name, err := f.at.OpenExisting()
 	if err == nil {
@@ -95,7 +89,6 @@ func (f *follower) discard() {
 	}
 }
 
-// open fails with errTaken while another shim writes the log.
 func (f *follower) open() error {
 	file, pos, err := openFile(f.at, false)
 	if err != nil {
@@ -113,9 +106,8 @@ func (f *follower) opened() bool {
 	return f.file != nil
 }
 
-// takeOver opens the log when the other shim that writes it has ended. That one may have
-// come up only to be the first at the log of a container that this one has started, so it is
-// waited for like the follower itself.
+// takeOver opens the log when the other shim has ended. It is awaited like the follower itself, because the other
+// shim may have come up only to be the first at this log.
 func (f *follower) takeOver(ctx context.Context) error {
 	f.log.Debug("another shim writes the container's log")
 	pause, asked := takeOverPause, f.asked
@@ -143,7 +135,6 @@ func (f *follower) takeOver(ctx context.Context) error {
 	}
 }
 
-// disk writes to a follower's file, and records progress.
 type disk struct {
 	f    *follower
 	file *os.File
@@ -157,8 +148,6 @@ func (d disk) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// run follows the engine's log until the container has ended and all of it is written. It
-// retries after errors.
 func (f *follower) run(ctx context.Context) {
 	defer close(f.done)
 	defer f.close()
@@ -199,8 +188,6 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// follow writes until the engine's stream ends. It returns no error when the container has
-// ended and its log is complete.
 func (f *follower) follow(ctx context.Context) error {
 	c, err := f.engine.ContainerInspect(ctx, f.id)
 	if err != nil {
@@ -213,14 +200,12 @@ func (f *follower) follow(ctx context.Context) error {
 	if !running {
 		return nil
 	}
-	// The stream of a running container ends with the container, or with the engine. It is
-	// read once more, to its end.
+	// The stream ends with the container or with the engine: it is read once more.
 	return errStreamEnded
 }
 
 var errStreamEnded = errors.New("the engine's log stream has ended")
 
-// copy writes the engine's records from the position on.
 func (f *follower) copy(ctx context.Context, c container.InspectResponse, follow bool) error {
 	r, err := f.engine.ContainerLogs(ctx, f.id, container.LogsOptions{
 		ShowStdout: true, ShowStderr: true, Timestamps: true, Follow: follow, Since: f.rewind(),
@@ -244,7 +229,6 @@ func (f *follower) copy(ctx context.Context, c container.InspectResponse, follow
 	}
 }
 
-// rewind returns the time to read the engine's log from.
 func (f *follower) rewind() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -266,7 +250,6 @@ func (f *follower) rewind() string {
 	return engineTime(f.pos.since())
 }
 
-// write adds a record unless the file has it, and flushes when the next one has not come yet.
 func (f *follower) write(rec record, flush bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -289,8 +272,7 @@ func (f *follower) flush() error {
 	return f.flushLocked()
 }
 
-// flushLocked opens the file again after a failed write, because only the file itself tells
-// what has reached it.
+// flushLocked opens the file again after a failed write: only the file tells what has reached it.
 func (f *follower) flushLocked() error {
 	if err := f.out.Flush(); err != nil {
 		return errors.Join(err, f.openAgain(false))
@@ -315,7 +297,6 @@ func (f *follower) close() {
 	}
 }
 
-// unfinished reports whether the log of a container that has ended is incomplete.
 func (f *follower) unfinished() bool {
 	if f.late.Load() {
 		return false
@@ -327,8 +308,7 @@ func (f *follower) unfinished() bool {
 	return false
 }
 
-// remaining returns how long to wait for the log of an ended container if there is no more
-// progress, 0 when it is complete or has been waited for long enough.
+// remaining returns how long to wait for the log without progress, 0 when it is complete or was awaited long enough.
 func (f *follower) remaining() time.Duration {
 	select {
 	case <-f.done:
@@ -342,8 +322,6 @@ func (f *follower) remaining() time.Duration {
 	return max(0, time.Duration(max(f.wanted.Load(), f.moved.Load()))+progressTime-now)
 }
 
-// wait waits for the complete log as long as there is progress, and reports whether it is
-// complete.
 func (f *follower) wait(ctx context.Context) bool {
 	for {
 		select {

@@ -7,12 +7,10 @@ import (
 	"time"
 )
 
-// overlap is how far back the engine's log is read again. Records of the two streams may be
-// in another order there than their times.
+// overlap is how far back the engine's log is read again: the two streams may be out of order.
 const overlap = 2 * time.Second
 
-// position is how far a log has been written: the last time, and the records near it, which
-// the engine will repeat.
+// position is the last time of a log, and the lines near it, which the engine will repeat.
 type position struct {
 	last   time.Time // the latest time of all
 	newest time.Time // of the last record; long before last when the clock was put back
@@ -32,7 +30,6 @@ func newPosition() *position {
 	return &position{seed: maphash.MakeSeed(), counts: map[uint64]int{}}
 }
 
-// since returns the time to read the engine's log from; the zero time means all of it.
 func (p *position) since() time.Time {
 	switch {
 	case p.last.IsZero():
@@ -43,21 +40,17 @@ func (p *position) since() time.Time {
 	return p.last.Add(-overlap)
 }
 
-// putBack reports whether the clock was put back while the log was written. For the engine
-// the records after that are older than those before.
+// putBack reports whether the clock was put back while the log was written.
 func (p *position) putBack() bool { return p.newest.Before(p.last.Add(-overlap)) }
 
-// ahead reports whether the clock was put back since the log was written: new records may
-// have any time.
+// ahead reports whether the clock was put back since: new records may have any time.
 func (p *position) ahead(now time.Time) bool { return p.last.After(now.Add(overlap)) }
 
-// rewind prepares for the records that the engine repeats, from since on or all.
 func (p *position) rewind(everything bool) {
 	p.skip = (everything || p.putBack()) && len(p.counts) > 0
 	p.repeat = maps.Clone(p.counts)
 }
 
-// fresh reports whether a record that the engine sends has not been written yet.
 func (p *position) fresh(line []byte) bool {
 	key := maphash.Bytes(p.seed, line)
 	if p.repeat[key] == 0 {
@@ -68,8 +61,7 @@ func (p *position) fresh(line []byte) bool {
 	return false
 }
 
-// wrote adds a line of the file. Now and then it drops those at the front that the engine
-// will not repeat.
+// wrote adds a line, and now and then drops those that the engine will not repeat.
 func (p *position) wrote(at time.Time, line []byte) {
 	key := maphash.Bytes(p.seed, line)
 	p.recent = append(p.recent, mark{at: at, key: key})
@@ -93,7 +85,6 @@ func (p *position) wrote(at time.Time, line []byte) {
 	p.recent = append(p.recent[:0:0], p.recent[n:]...)
 }
 
-// latest returns the latest time of the lines, to the second, which is cheap.
 func latest(lines [][]byte) []byte {
 	const second = len("2026-01-02T15:04:05")
 	var found []byte

@@ -27,7 +27,6 @@ const (
 	maxFrame = 1 << 20
 )
 
-// record is one log record of the engine, a line or a part of one.
 type record struct {
 	stamp  []byte // the time as the engine wrote it
 	time   time.Time
@@ -36,7 +35,6 @@ type record struct {
 	text   []byte // without the newline
 }
 
-// line returns the record's line in the file.
 func (r record) line() []byte {
 	b := make([]byte, 0, len(r.stamp)+len(r.stream)+len(r.text)+5)
 	b = append(b, r.stamp...)
@@ -49,16 +47,13 @@ func (r record) line() []byte {
 
 var errFormat = errors.New("unexpected format of the engine's log")
 
-// source reads records from the engine's stream.
 type source interface {
 	// next returns io.EOF after the last record. The record is valid until the
 	// next call.
 	next() (record, error)
-	// idle reports whether next has to wait for the engine.
 	idle() bool
 }
 
-// newSource reads the log of a container.
 func newSource(r io.Reader, c container.InspectResponse) source {
 	buffered, local := bufio.NewReaderSize(r, 64<<10), true
 	if c.HostConfig != nil {
@@ -71,8 +66,6 @@ func newSource(r io.Reader, c container.InspectResponse) source {
 	return &framedSource{r: buffered, local: local}
 }
 
-// framedSource reads records with a header of 8 bytes: the stream, three
-// zeros, and the length.
 type framedSource struct {
 	r     *bufio.Reader
 	buf   []byte
@@ -110,8 +103,8 @@ func (s *framedSource) next() (record, error) {
 	return rec, err
 }
 
-// parseRecord parses "time text", with a newline where the line is complete. The driver "local" leaves that out for
-// the last part of a line that was cut, which then is like the end of a line that never ended: it counts as complete.
+// parseRecord parses "time text". Without a newline the line is incomplete, but for the driver "local", which leaves
+// it out for the last part of a cut line.
 func parseRecord(b []byte, stream string, lastPart bool) (record, error) {
 	stamp, text, ok := bytes.Cut(b, []byte(" "))
 	if !ok {
@@ -130,10 +123,8 @@ func parseRecord(b []byte, stream string, lastPart bool) (record, error) {
 	return r, nil
 }
 
-// plainSource reads the log of a terminal, which has no headers. A record ends with a
-// newline, or where the engine cut it; then the next begins there, with the same time. The
-// last part of a line that was cut has no newline with the driver "local", which other
-// drivers use for reading, too: it ends where the next time begins.
+// plainSource reads the log of a terminal, which has no headers. The part after a cut has the same time. With the
+// driver "local" the last part of a cut line has no newline: it ends where the next time begins.
 type plainSource struct {
 	r     *bufio.Reader
 	buf   []byte
@@ -180,8 +171,7 @@ func (s *plainSource) next() (record, error) {
 	return parseRecord(s.buf, streamStdout, s.local && last)
 }
 
-// follows reports whether the last bytes are the time of another record, which is no
-// earlier, and removes them from this one.
+// follows reports whether the last bytes are the time of another record, and removes them.
 func (s *plainSource) follows(head int) bool {
 	at := len(s.buf) - head
 	if at < head || s.buf[len(s.buf)-1] != ' ' || s.buf[at+len("2006-01-02")] != 'T' {
@@ -200,14 +190,12 @@ func (s *plainSource) follows(head int) bool {
 	return true
 }
 
-// ReadOptions select the records of a log.
 type ReadOptions struct {
 	Follow       bool
 	Tail         int // the last records; negative: all
 	Since, Until time.Time
 }
 
-// Record is one record of the engine: a line, or a part of one.
 type Record struct {
 	Time    time.Time
 	Stderr  bool
@@ -215,8 +203,6 @@ type Record struct {
 	Partial bool   // the line goes on in the next record of the stream
 }
 
-// Read passes the engine's records of a container to each, until the end of the
-// log or, when following, of the container.
 func Read(ctx context.Context, engine Engine, id string, o ReadOptions, each func(Record) error) error {
 	c, err := engine.ContainerInspect(ctx, id)
 	if err != nil {
@@ -250,7 +236,6 @@ func Read(ctx context.Context, engine Engine, id string, o ReadOptions, each fun
 	}
 }
 
-// engineTime formats a time for the log API; the zero time is no limit.
 func engineTime(t time.Time) string {
 	if t.IsZero() {
 		return ""

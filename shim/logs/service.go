@@ -35,7 +35,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// Engine is what this package needs of the Docker client.
 type Engine interface {
 	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
 	ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error)
@@ -58,30 +57,25 @@ type Service struct {
 	active   map[string]*follower // by container id
 	starting map[string]*start    // by container id
 
-	// adopted is closed by adoptionOver when the logs of containers that ended without a
-	// shim are complete, or adoptTime after the first who waited for that.
+	// adopted is closed when the logs of containers that ended without a shim are complete, or after adoptTime.
 	adopted      chan struct{}
 	adoptionOver func()
 	asked        sync.Once
 }
 
-// start is a start of a container in flight.
 type start struct {
 	requests int
 	over     chan struct{}
 	log      *follower // that has opened the log; nil where Started opens it
 }
 
-// Options configure a Service.
 type Options struct {
 	Engine Engine
 	Log    *slog.Logger // nil: nothing is logged
-	// Write is off in a shim for one command: then there are no followers, and a log
-	// cannot be reopened.
+	// Write is off in a shim for one command, which follows nothing.
 	Write bool
 }
 
-// New builds the service; it begins to follow with Start.
 func New(o Options) *Service {
 	s := &Service{
 		engine: o.Engine, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), write: o.Write,
@@ -95,7 +89,6 @@ func New(o Options) *Service {
 	return s
 }
 
-// Start follows the containers that run already. It retries while the engine is down.
 func (s *Service) Start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,8 +114,8 @@ func (s *Service) Start() {
 	})
 }
 
-// adopt follows every running container of the shim, and those that have ended, for what
-// they wrote while no shim was running. It returns the followers of the latter.
+// adopt follows running containers, and ended ones for what they wrote without a shim. It returns the followers of
+// the latter.
 func (s *Service) adopt(ctx context.Context) (ended []*follower, err error) {
 	list, err := s.engine.ContainerList(ctx, container.ListOptions{
 		All:     true,
@@ -154,8 +147,7 @@ func (s *Service) adopt(ctx context.Context) (ended []*follower, err error) {
 	return ended, nil
 }
 
-// removed reports whether a listed container and its log's directory are gone. A follower
-// would create the directory again.
+// removed reports whether a container and its log's directory are gone: a follower would create the directory again.
 func (s *Service) removed(ctx context.Context, id string, at logdir.Place) (bool, error) {
 	if dir, _, err := at.OpenExisting(); err == nil {
 		return false, dir.Close()
@@ -167,9 +159,7 @@ func (s *Service) removed(ctx context.Context, id string, at logdir.Place) (bool
 	return false, err
 }
 
-// unfinished reports whether the log of a container that has ended may be incomplete. Where
-// there is no file, it was removed or never wanted; and a link, from a shim for one command,
-// leads to the engine's own file with all of it.
+// unfinished reports whether an ended container's log may be incomplete. A link leads to the engine's own file.
 func unfinished(at logdir.Place) bool {
 	dir, name, err := at.OpenExisting()
 	if err != nil {
@@ -180,7 +170,6 @@ func unfinished(at logdir.Place) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// Close ends all followers. The next shim writes what is missing.
 func (s *Service) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -189,8 +178,8 @@ func (s *Service) Close() {
 	s.wg.Wait()
 }
 
-// follow creates the log's file and begins to write to it, unless it has a follower already.
-// A container that is not running may have been reported as ended.
+// follow begins to write a log, unless it has a follower. A container that is not running may have been reported as
+// ended.
 func (s *Service) follow(id string, at logdir.Place, running bool) (*follower, error) {
 	if !filepath.IsAbs(at.Path) {
 		return nil, fmt.Errorf("log path %q is not absolute: %w", at.Path, errdefs.ErrInvalidArgument)
@@ -228,9 +217,7 @@ func (s *Service) follow(id string, at logdir.Place, running bool) (*follower, e
 	return f, nil
 }
 
-// Starting implements container.Logs: until over is called the container may end before it
-// has a follower. Its log is opened at once, or another shim that comes up and finds the
-// container running would be the first there.
+// Starting opens the log at once, or another shim that finds the container running would be the first there.
 func (s *Service) Starting(id string, at logdir.Place) (over func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,7 +244,6 @@ func (s *Service) Starting(id string, at logdir.Place) (over func()) {
 	}
 }
 
-// Started implements container.Logs.
 func (s *Service) Started(_ context.Context, id string, at logdir.Place, _ string) error {
 	_, err := s.follow(id, at, true)
 	return err
@@ -265,10 +251,8 @@ func (s *Service) Started(_ context.Context, id string, at logdir.Place, _ strin
 
 const adoptTime = 2 * time.Second
 
-// Unfinished implements container.Logs. Until its log is complete a container counts as
-// running, as with a runtime that carries the output itself. One that ended without a shim
-// may have been reported as ended by another and must not run again, so the first call waits
-// for the logs of those.
+// Unfinished: until its log is complete a container counts as running. One that ended without a shim may have been
+// reported as ended by another and must not run again, so the first call waits for those logs.
 func (s *Service) Unfinished(ctx context.Context, id string) bool {
 	s.asked.Do(func() {
 		timer := time.AfterFunc(adoptTime, s.adoptionOver)
@@ -284,7 +268,6 @@ func (s *Service) Unfinished(ctx context.Context, id string) bool {
 	return st != nil || f != nil && f.unfinished()
 }
 
-// Complete implements container.Logs.
 func (s *Service) Complete(ctx context.Context, id string) {
 	s.mu.Lock()
 	st := s.starting[id]
@@ -301,7 +284,7 @@ func (s *Service) Complete(ctx context.Context, id string) {
 	}
 }
 
-// Removed implements container.Logs. The file stays: the caller who named it removes it.
+// Removed leaves the file: the caller who named it removes it.
 func (s *Service) Removed(ctx context.Context, id string, _ logdir.Place, _ string) error {
 	if f := s.follower(id); f != nil && !f.wait(context.WithoutCancel(ctx)) {
 		f.cancel()
@@ -310,7 +293,6 @@ func (s *Service) Removed(ctx context.Context, id string, _ logdir.Place, _ stri
 	return nil
 }
 
-// follower returns a container's follower, or nil.
 func (s *Service) follower(id string) *follower {
 	s.mu.Lock()
 	defer s.mu.Unlock()

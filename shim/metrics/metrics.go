@@ -15,13 +15,11 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 )
 
-// Server serves the metrics.
 type Server struct {
 	*metricsserver.Server
 	Engine, Network Operations
 }
 
-// Operations are the metrics of one kind of operation.
 type Operations struct {
 	operations, failures, timeouts *prometheus.CounterVec
 	duration                       *prometheus.HistogramVec
@@ -44,7 +42,6 @@ func newOperations(registry *prometheus.Registry, prefix, what string) Operation
 	return o
 }
 
-// New makes a server for an address; errors of single connections go to the log.
 func New(address string, log *slog.Logger) *Server {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -57,7 +54,6 @@ func New(address string, log *slog.Logger) *Server {
 	}
 }
 
-// Observe implements docker.Observe and network.Observe.
 func (o Operations) Observe(operation string, took time.Duration, err error) {
 	o.operations.WithLabelValues(operation).Inc()
 	o.duration.WithLabelValues(operation).Observe(took.Seconds())

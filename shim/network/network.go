@@ -25,7 +25,6 @@ const (
 	NameCNI    = "cni"
 )
 
-// Pod describes a sandbox to plugins.
 type Pod struct {
 	ID          string
 	Metadata    *runtimeapi.PodSandboxMetadata
@@ -35,21 +34,17 @@ type Pod struct {
 	EngineIPs   []string // addresses from the engine
 }
 
-// Plugin is one way to connect pods.
 type Plugin interface {
 	// Name is in the sandbox's labels: the plugin that set a pod up also tears it down.
 	Name() string
-	// Mode is the engine's network mode for sandboxes.
 	Mode() string
 	// Publishes reports whether the engine is to publish the port mappings.
 	Publishes() bool
 	// SetUp connects a sandbox that has just been started.
 	SetUp(ctx context.Context, pod Pod) error
-	// TearDown undoes SetUp, as often as it is called.
 	TearDown(ctx context.Context, pod Pod) error
 	// Addresses lists the pod's addresses, its main one first.
 	Addresses(ctx context.Context, pod Pod) ([]string, error)
-	// Status is an error when no pod can be connected now.
 	Status(ctx context.Context) error
 }
 
@@ -65,7 +60,6 @@ type Plugins struct {
 	Others  []Plugin                         // for existing pods
 }
 
-// ForNew returns the plugin of a new sandbox.
 func (p Plugins) ForNew(ctx context.Context, host bool) Plugin {
 	switch {
 	case host:
@@ -76,8 +70,8 @@ func (p Plugins) ForNew(ctx context.Context, host bool) Plugin {
 	return p.Default
 }
 
-// ForExisting returns the plugin of a sandbox by the name in its labels. Other shims write
-// none: what is not on the host's network and not on one of the engine's went through CNI.
+// ForExisting returns the plugin by its label. Other shims write none: a network that is neither the host's nor the
+// engine's is CNI's.
 func (p Plugins) ForExisting(name, mode string) Plugin {
 	if name == "" {
 		name = cmp.Or(map[string]string{"host": NameHost, "none": NameCNI}[mode], NameBridge)
@@ -93,8 +87,7 @@ func (p Plugins) ForExisting(name, mode string) Plugin {
 	return Bridge{}
 }
 
-// Host is for pods that use the network of the node. A kubelet knows the node's
-// addresses itself, so the pod has none of its own.
+// Host gives pods no address: a kubelet knows the node's.
 type Host struct{}
 
 var _ Plugin = Host{}
@@ -110,7 +103,6 @@ func (Host) Status(context.Context) error                     { return nil }
 // Observe receives every call to a plugin, with the operation's name in dockershim's metrics.
 type Observe func(operation string, took time.Duration, err error)
 
-// Observed returns the same plugins with an observer.
 func (p Plugins) Observed(observe Observe) Plugins {
 	out := Plugins{Default: observed{p.Default, observe}}
 	if p.Choose != nil {
@@ -148,7 +140,6 @@ func (o observed) Addresses(ctx context.Context, pod Pod) ([]string, error) {
 	return addresses, err
 }
 
-// Check finds nothing wrong with a plugin that cannot check.
 func (o observed) Check(ctx context.Context, pod Pod) error {
 	c, ok := o.Plugin.(Checker)
 	if !ok {
@@ -160,11 +151,9 @@ func (o observed) Check(ctx context.Context, pod Pod) error {
 	return err
 }
 
-// Bridge leaves the network to the engine (dockershim: NoopNetworkPlugin): its default bridge
-// connects the sandbox when it starts and publishes its ports.
+// Bridge is the engine's default bridge (dockershim: NoopNetworkPlugin).
 type Bridge struct {
-	// Hairpin lets a pod reach itself through its own host port or service
-	// where the engine does not run a proxy for that.
+	// Hairpin lets a pod reach itself through its own host port.
 	Hairpin bool
 }
 
@@ -177,7 +166,6 @@ func (Bridge) TearDown(context.Context, Pod) error                    { return n
 func (Bridge) Addresses(_ context.Context, pod Pod) ([]string, error) { return pod.EngineIPs, nil }
 func (Bridge) Status(context.Context) error                           { return nil }
 
-// SetUp sets the hairpin mode.
 func (b Bridge) SetUp(_ context.Context, pod Pod) error {
 	if !b.Hairpin || pod.NetNS == "" {
 		return nil
@@ -192,8 +180,7 @@ func (b Bridge) SetUp(_ context.Context, pod Pod) error {
 	return nil
 }
 
-// peerIndex returns the index of the other end of a pod's interface. It asks the kernel inside
-// the namespace, because /sys there would be the pod's.
+// peerIndex asks the kernel inside the namespace, because /sys there would be the pod's.
 func peerIndex(netns, name string) (peer int, err error) {
 	err = ns.WithNetNSPath(netns, func(ns.NetNS) error {
 		answer, err := syscall.NetlinkRIB(syscall.RTM_GETLINK, syscall.AF_UNSPEC)
@@ -234,8 +221,6 @@ func peerIndex(netns, name string) (peer int, err error) {
 	return peer, nil
 }
 
-// setHairpin lets the bridge send a pod's frames back to the port that they came from: the
-// host's interface with this index.
 func setHairpin(root string, peer int) error {
 	indexes, err := filepath.Glob(filepath.Join(root, "sys/class/net/*/ifindex"))
 	if err != nil {

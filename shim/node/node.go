@@ -20,20 +20,17 @@ import (
 	"github.com/crishim/crishim/shim/network/cni"
 )
 
-// Engine is what the service needs of the Docker client.
 type Engine interface {
 	ServerVersion(ctx context.Context) (types.Version, error)
 	Info(ctx context.Context) (system.Info, error)
 }
 
-// Networks are the network plugins of a shim and what else can be asked of them.
 type Networks struct {
 	network.Plugins
 	CNI     *cni.Plugin
 	Kubenet bool // which is CNI with a configuration of its own
 }
 
-// Options are the parts that a Service works with.
 type Options struct {
 	Engine       Engine
 	Networks     Networks
@@ -42,22 +39,18 @@ type Options struct {
 	Daemon       bool   // the shim goes on without an engine
 }
 
-// Service answers Version, Status, RuntimeConfig and UpdateRuntimeConfig.
 type Service struct{ Options }
 
-// New builds the service.
 func New(o Options) *Service { return &Service{o} }
 
 const (
 	runtimeName = "docker"
 	criVersion  = "v1"
-	// unknownVersion is the engine's version while there is no engine. The CRI's clients
-	// refuse an empty one.
+	// unknownVersion is not empty, which CRI clients refuse.
 	unknownVersion = "unknown"
 )
 
-// How long a daemon waits for an engine that may not answer at all. A busy one may take
-// its time; one that hangs has been waited for before, by the cache.
+// A daemon waits this long for an engine that may not answer at all.
 const (
 	versionTimeout = 5 * time.Second
 	statusTimeout  = 6 * time.Second
@@ -65,8 +58,7 @@ const (
 
 var errSilent = errors.New("the docker engine does not answer")
 
-// withTimeout bounds a question to the engine. A daemon has an answer of its own where the
-// engine has none, and needs some of the client's time for it.
+// withTimeout leaves a daemon some of the client's time for an answer of its own.
 func (s *Service) withTimeout(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if !s.Daemon {
 		return context.WithCancel(ctx)
@@ -77,9 +69,7 @@ func (s *Service) withTimeout(ctx context.Context, timeout time.Duration) (conte
 	return context.WithTimeoutCause(ctx, timeout, errSilent)
 }
 
-// Version names the engine and the version of the CRI. A daemon is a runtime whether its
-// engine is there or not: every client asks for the version first, and would never come to
-// Status, which has the reason.
+// Version of a daemon does not need the engine: every client asks for it first, and would never come to Status.
 func (s *Service) Version(ctx context.Context, _ *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
 	bounded, cancel := s.withTimeout(ctx, versionTimeout)
 	defer cancel()
@@ -95,8 +85,7 @@ func (s *Service) Version(ctx context.Context, _ *runtimeapi.VersionRequest) (*r
 	}, nil
 }
 
-// RuntimeConfig returns the engine's cgroup driver. While the engine is away that is the
-// one that it must have to be ready, where it is known.
+// RuntimeConfig falls back to the cgroup driver that the engine must have to be ready.
 func (s *Service) RuntimeConfig(ctx context.Context, _ *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
 	bounded, cancel := s.withTimeout(ctx, statusTimeout)
 	defer cancel()
@@ -119,8 +108,7 @@ func (s *Service) RuntimeConfig(ctx context.Context, _ *runtimeapi.RuntimeConfig
 	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: driver}}, nil
 }
 
-// UpdateRuntimeConfig takes the pod CIDR that the node was given. The first one
-// stays, because pods have addresses of it.
+// UpdateRuntimeConfig keeps the first pod CIDR, because pods have addresses of it.
 func (s *Service) UpdateRuntimeConfig(_ context.Context, r *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
 	podCIDR, err := PodCIDR(r.GetRuntimeConfig().GetNetworkConfig().GetPodCidr())
 	if err != nil {
@@ -132,9 +120,7 @@ func (s *Service) UpdateRuntimeConfig(_ context.Context, r *runtimeapi.UpdateRun
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }
 
-// PodCIDR reads address ranges with commas between them; "" is none. Plugins refuse a
-// range that is written with the address of a machine in it, for each pod, and
-// the first range stays. So it is refused here.
+// PodCIDR reads ranges with commas. Plugins would refuse a range with the address of a machine in it for each pod.
 func PodCIDR(text string) (string, error) {
 	if text == "" {
 		return "", nil

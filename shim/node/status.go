@@ -22,8 +22,7 @@ const (
 	reasonNetwork = "NetworkPluginNotReady"
 )
 
-// Status reports whether pods can be run. An engine that does not answer is no
-// error here but a condition with the reason.
+// Status is no error if the engine does not answer, but a condition with the reason.
 func (s *Service) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
 	bounded, cancel := s.withTimeout(ctx, statusTimeout)
 	defer cancel()
@@ -79,9 +78,7 @@ func (s *Service) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*run
 	return resp, nil
 }
 
-// check asks the engine what Status needs and checks that the two fit. With two cgroup
-// drivers on one node, pods and their limits end up in different trees. dockershim compared its
-// cgroupDriver when it started.
+// check compares the cgroup drivers, as dockershim did with its cgroupDriver: with two, pods and their limits end up in different trees.
 func (s *Service) check(ctx context.Context) (info system.Info, apiVersion string, err error) {
 	version, err := s.Engine.ServerVersion(ctx)
 	if err != nil {
@@ -100,11 +97,8 @@ func (s *Service) check(ctx context.Context) (info system.Info, apiVersion strin
 	return info, version.APIVersion, err
 }
 
-// recursiveAPI is the Engine API from which on read-only mounts can be made
-// recursive.
 const recursiveAPI = "1.44"
 
-// handlers lists the engine's OCI runtimes. The empty name is the default.
 func handlers(info system.Info, api string) []*runtimeapi.RuntimeHandler {
 	if len(info.Runtimes) == 0 {
 		return nil

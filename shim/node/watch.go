@@ -17,24 +17,19 @@ import (
 )
 
 const (
-	// startTimeout is how long a start waits for an engine to say whether it fits.
 	startTimeout = 5 * time.Second
 	// An engine that is away is asked again after a pause that doubles.
 	firstPause, lastPause = time.Second, 30 * time.Second
-	// keepInterval is how often dockershim's container manager looked for processes that
-	// the engine had started meanwhile.
+	// keepInterval is that of dockershim's container manager.
 	keepInterval = 5 * time.Minute
 )
 
-// WatchEngine is what a watch needs of the Docker client.
 type WatchEngine interface {
 	Ping(ctx context.Context) (types.Ping, error)
 	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
 }
 
-// Watch follows an engine as it comes and goes: at each connection it is checked
-// again, and the networks of pods that were removed meanwhile are freed. The log
-// has changes, not attempts.
+// Watch follows an engine as it comes and goes. The log has changes, not attempts.
 type Watch struct {
 	Node   *Service
 	Engine WatchEngine
@@ -50,8 +45,7 @@ type Watch struct {
 	last   string        // what was logged last; only the watch itself uses it
 }
 
-// Start checks the engine once and goes on in the background. An engine that is away is
-// fine, one that does not fit is an error.
+// Start returns an error for an engine that does not fit, not for one that is away.
 func (w *Watch) Start(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -76,7 +70,6 @@ func (w *Watch) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the watch and waits for it.
 func (w *Watch) Stop() {
 	if w.cancel != nil {
 		w.cancel()
@@ -84,7 +77,6 @@ func (w *Watch) Stop() {
 	}
 }
 
-// connect follows an engine until it goes. It reports whether there was one.
 func (w *Watch) connect(ctx context.Context) bool {
 	var info system.Info
 	var api string
@@ -115,7 +107,6 @@ func (w *Watch) connect(ctx context.Context) bool {
 	return true
 }
 
-// report logs what was not logged before.
 func (w *Watch) report(ctx context.Context, level slog.Level, what, detail string) {
 	if ctx.Err() != nil || w.last == what+detail {
 		return
@@ -124,8 +115,6 @@ func (w *Watch) report(ctx context.Context, level slog.Level, what, detail strin
 	w.Log.Log(ctx, level, what, "detail", detail)
 }
 
-// keep is the container manager of dockershim. It goes on until the engine is gone, and
-// logs what the host does not allow when that changes.
 func (w *Watch) keep(ctx context.Context) {
 	tick := time.NewTicker(cmp.Or(w.keepInterval, keepInterval))
 	defer tick.Stop()
@@ -145,9 +134,8 @@ func (w *Watch) keep(ctx context.Context) {
 	}
 }
 
-// reclaim frees the addresses of sandboxes that were removed without the shim. Each
-// sandbox is looked for after its record was read, so one that is just being set up by
-// another process is never taken for gone.
+// reclaim frees the addresses of sandboxes that were removed without the shim. Each is looked for after its record
+// was read, so one that is just being set up is never taken for gone.
 func (w *Watch) reclaim(ctx context.Context) {
 	n := w.Node.Networks
 	if n.CNI == nil {

@@ -30,7 +30,6 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 )
 
-// domain is of the images that are built in. No registry has it.
 const domain = "crishim.local"
 
 // Ref names the built-in image in the engine. The tag rises when the program
@@ -43,14 +42,12 @@ var programAMD64 []byte
 //go:embed pause-arm64
 var programARM64 []byte
 
-// Engine is what Ensure needs of the Docker client.
 type Engine interface {
 	ImageInspect(ctx context.Context, ref string, options ...docker.ImageInspectOption) (image.InspectResponse, error)
 	ImageLoad(ctx context.Context, input io.Reader, options ...docker.ImageLoadOption) (image.LoadResponse, error)
 	ImagePull(ctx context.Context, ref string, options image.PullOptions) (io.ReadCloser, error)
 }
 
-// Image returns the reference of the sandbox image, where another may be configured.
 func Image(configured string) string { return cmp.Or(configured, Ref) }
 
 // CheckName refuses the names of built-in images, which nothing may be pulled or loaded under.
@@ -103,7 +100,6 @@ func ensureBuiltIn(ctx context.Context, e Engine, engineArch string) (image.Insp
 	}
 }
 
-// builtIn is the image that is built in.
 type builtIn struct {
 	ocispec.Image
 	layer []byte
@@ -131,7 +127,6 @@ func build(engineArch string) (builtIn, error) {
 	return b, nil
 }
 
-// is reports whether an image of the engine has the same files and the same configuration.
 func (b builtIn) is(img image.InspectResponse) bool {
 	if img.Config == nil || img.Os != b.OS || img.Architecture != b.Architecture || len(img.RootFS.Layers) != 1 || img.RootFS.Layers[0] != b.RootFS.DiffIDs[0].String() {
 		return false
@@ -167,13 +162,11 @@ func pull(ctx context.Context, e Engine, ref string) error {
 	return nil
 }
 
-// drain reads the engine's progress messages to the end, which is when the work
-// is done. A failure is one of the messages.
+// drain reads progress messages to the end, which is when the work is done.
 func drain(body io.ReadCloser) error {
 	return errors.Join(jsonmessage.DisplayJSONMessagesStream(body, io.Discard, 0, false, nil), body.Close())
 }
 
-// archive packs the image in the form that the engine's load call reads. It has the same bytes every time.
 func (b builtIn) archive() ([]byte, error) {
 	config, err := json.Marshal(b.Image)
 	if err != nil {

@@ -18,8 +18,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// EngineEvents sends what the engine has kept of its events: the last few hundred. Those of execs, which probes make
-// every few seconds, are left out.
+// EngineEvents sends the last few hundred events, without those of execs, which probes make.
 func (s *Service) EngineEvents(r *api.EngineEventsRequest, out api.Crishim_EngineEventsServer) error {
 	ctx := out.Context()
 	info, err := s.Engine.Info(ctx)
@@ -64,7 +63,6 @@ func (s *Service) EngineEvents(r *api.EngineEventsRequest, out api.Crishim_Engin
 	return nil
 }
 
-// journal reads the engine's events until it has no more.
 func (s *Service) journal(out api.Crishim_EngineEventsServer, o events.ListOptions) (journal []events.Message, err error) {
 	messages, errs := s.Engine.Events(out.Context(), o)
 	for {
@@ -86,8 +84,8 @@ func engineTime(nano int64) string {
 	return fmt.Sprintf("%d.%09d", nano/int64(time.Second), nano%int64(time.Second))
 }
 
-// engineEvent is nil for what is of no pod. The engine puts a container's labels, which an image may have, over what
-// it has to say of an event: what a label could have said is not taken for the engine's word.
+// engineEvent is nil for what is of no pod. The engine puts a container's labels, which an image may have, over its
+// own attributes: what a label could have said is not believed.
 func engineEvent(m events.Message, labels map[string]string) *api.EngineEvent {
 	at := cmp.Or(m.TimeNano, m.Time*int64(time.Second))
 	action, _, _ := strings.Cut(string(m.Action), ":")

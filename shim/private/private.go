@@ -29,7 +29,6 @@ import (
 	"github.com/crishim/crishim/shim/stream"
 )
 
-// Engine is what the archive, log and event calls need of the Docker client.
 type Engine interface {
 	logs.Engine
 	Info(ctx context.Context) (system.Info, error)
@@ -41,7 +40,6 @@ type Engine interface {
 	CopyToContainer(ctx context.Context, id, path string, content io.Reader, o container.CopyToContainerOptions) error
 }
 
-// Service answers the private RPCs.
 type Service struct {
 	api.UnimplementedCrishimServer
 	Engine     Engine
@@ -50,7 +48,6 @@ type Service struct {
 	Containers *shimcontainer.Service
 }
 
-// Exec returns a streaming URL.
 func (s *Service) Exec(ctx context.Context, r *api.ExecRequest) (*api.ExecResponse, error) {
 	request := execRequest(r.GetProcess())
 	request.TTY, request.Stdin, request.Stdout, request.Stderr = r.GetTty(), r.GetStdin(), r.GetStdout(), r.GetStderr()
@@ -61,7 +58,6 @@ func (s *Service) Exec(ctx context.Context, r *api.ExecRequest) (*api.ExecRespon
 	return &api.ExecResponse{Url: url}, nil
 }
 
-// ExecSync runs a command and collects its output.
 func (s *Service) ExecSync(ctx context.Context, r *api.ExecSyncRequest) (*api.ExecSyncResponse, error) {
 	answer, err := s.Streams.RunSync(ctx, execRequest(r.GetProcess()), time.Duration(r.GetTimeoutMs())*time.Millisecond)
 	if err != nil {
@@ -80,12 +76,10 @@ func execRequest(p *api.Process) stream.ExecRequest {
 	}
 }
 
-// DetachExec lets a session's process outlive its client.
 func (s *Service) DetachExec(_ context.Context, r *api.DetachExecRequest) (*api.DetachExecResponse, error) {
 	return &api.DetachExecResponse{}, s.Streams.Detach(r.GetUrl())
 }
 
-// PullImage pulls and reports on the way.
 func (s *Service) PullImage(r *api.PullImageRequest, out api.Crishim_PullImageServer) error {
 	request := &runtimeapi.PullImageRequest{
 		Image: &runtimeapi.ImageSpec{Image: r.GetImage()},
@@ -106,7 +100,6 @@ func (s *Service) PullImage(r *api.PullImageRequest, out api.Crishim_PullImageSe
 	return out.Send(&api.PullImageResponse{ImageId: id})
 }
 
-// ContainerLogs sends the engine's log records.
 func (s *Service) ContainerLogs(r *api.ContainerLogsRequest, out api.Crishim_ContainerLogsServer) error {
 	if err := s.known(out.Context(), r.GetContainerId()); err != nil {
 		return err
@@ -131,8 +124,7 @@ func (s *Service) ContainerLogs(r *api.ContainerLogsRequest, out api.Crishim_Con
 	return err
 }
 
-// known returns an error where an id is not one of a pod's containers. The service is no way
-// around CRI to whatever else the engine runs.
+// known refuses ids that are no pod's container: the service is no way around CRI.
 func (s *Service) known(ctx context.Context, id string) error {
 	_, err := state.FindContainer(ctx, s.Engine, id)
 	return err
@@ -141,7 +133,6 @@ func (s *Service) known(ctx context.Context, id string) error {
 // changesAtOnce is how many changes go into one message: paths are as long as a container makes them.
 const changesAtOnce = 1000
 
-// ContainerChanges sends what a container has changed.
 func (s *Service) ContainerChanges(r *api.ContainerChangesRequest, out api.Crishim_ContainerChangesServer) error {
 	if err := s.known(out.Context(), r.GetContainerId()); err != nil {
 		return err
@@ -162,7 +153,6 @@ func (s *Service) ContainerChanges(r *api.ContainerChangesRequest, out api.Crish
 	return nil
 }
 
-// StatPath describes a path of a container.
 func (s *Service) StatPath(ctx context.Context, r *api.StatPathRequest) (*api.PathStat, error) {
 	if err := s.known(ctx, r.GetContainerId()); err != nil {
 		return nil, err
@@ -190,7 +180,6 @@ func pathStat(st container.PathStat) *api.PathStat {
 	}
 }
 
-// ReadArchive sends a path as a tar archive. The container need not run.
 func (s *Service) ReadArchive(r *api.ReadArchiveRequest, out api.Crishim_ReadArchiveServer) error {
 	if err := s.known(out.Context(), r.GetContainerId()); err != nil {
 		return err
@@ -220,8 +209,7 @@ func (s *Service) ReadArchive(r *api.ReadArchiveRequest, out api.Crishim_ReadArc
 	}
 }
 
-// copyFrom returns the engine's archive of a path. The engine's archive of a name that is not UTF-8 is empty, as it matches
-// names by regular expressions: then it is made of the directory's.
+// copyFrom takes a name that is not UTF-8 from the directory's archive: the engine's own would be empty.
 func (s *Service) copyFrom(ctx context.Context, id, file string) (io.ReadCloser, container.PathStat, error) {
 	base := path.Base(file)
 	if utf8.ValidString(base) || strings.HasSuffix(file, "/.") {
@@ -243,7 +231,6 @@ func (s *Service) copyFrom(ctx context.Context, id, file string) (io.ReadCloser,
 	return r, st, nil
 }
 
-// onlyFile copies one file or directory of an archive.
 func onlyFile(w io.Writer, archive io.Reader, name string) error {
 	out := tar.NewWriter(w)
 	for in := tar.NewReader(archive); ; {
@@ -271,7 +258,6 @@ func onlyFile(w io.Writer, archive io.Reader, name string) error {
 	}
 }
 
-// WriteArchive unpacks a tar archive in a directory of a container.
 func (s *Service) WriteArchive(in api.Crishim_WriteArchiveServer) error {
 	first, err := in.Recv()
 	if errors.Is(err, io.EOF) {
@@ -293,7 +279,6 @@ func (s *Service) WriteArchive(in api.Crishim_WriteArchiveServer) error {
 	return in.SendAndClose(&api.WriteArchiveResponse{})
 }
 
-// messageReader is the content of the messages that the client of a call sends.
 type messageReader[M interface{ GetData() []byte }] struct {
 	recv func() (M, error)
 	rest []byte
@@ -308,7 +293,6 @@ func (r *messageReader[M]) failure() error {
 	return r.err
 }
 
-// Read implements io.Reader.
 func (r *messageReader[M]) Read(b []byte) (int, error) {
 	for len(r.rest) == 0 {
 		m, err := r.recv()
@@ -327,12 +311,10 @@ func (r *messageReader[M]) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// SignalContainer sends a signal.
 func (s *Service) SignalContainer(ctx context.Context, r *api.SignalContainerRequest) (*api.SignalContainerResponse, error) {
 	return &api.SignalContainerResponse{}, s.Containers.Signal(ctx, r.GetContainerId(), r.GetSignal())
 }
 
-// PauseContainer freezes a container, or lets it go on.
 func (s *Service) PauseContainer(ctx context.Context, r *api.PauseContainerRequest) (*api.PauseContainerResponse, error) {
 	if r.GetUnpause() {
 		return &api.PauseContainerResponse{}, s.Containers.Unpause(ctx, r.GetContainerId())
@@ -340,12 +322,10 @@ func (s *Service) PauseContainer(ctx context.Context, r *api.PauseContainerReque
 	return &api.PauseContainerResponse{}, s.Containers.Pause(ctx, r.GetContainerId())
 }
 
-// RestartContainer stops and starts.
 func (s *Service) RestartContainer(ctx context.Context, r *api.RestartContainerRequest) (*api.RestartContainerResponse, error) {
 	return &api.RestartContainerResponse{}, s.Containers.Restart(ctx, r.GetContainerId(), r.GetTimeout())
 }
 
-// CopyContainer creates a copy with another command.
 func (s *Service) CopyContainer(ctx context.Context, r *api.CopyContainerRequest) (*api.CopyContainerResponse, error) {
 	id, err := s.Containers.Copy(ctx, r)
 	if err != nil {
@@ -354,7 +334,6 @@ func (s *Service) CopyContainer(ctx context.Context, r *api.CopyContainerRequest
 	return &api.CopyContainerResponse{ContainerId: id}, nil
 }
 
-// SaveImages sends images as the engine's archive.
 func (s *Service) SaveImages(r *api.SaveImagesRequest, out api.Crishim_SaveImagesServer) error {
 	content, err := s.Images.Save(out.Context(), r.GetImages())
 	if err != nil {
@@ -365,15 +344,12 @@ func (s *Service) SaveImages(r *api.SaveImagesRequest, out api.Crishim_SaveImage
 	return err
 }
 
-// imageWriter sends what is written as messages of a SaveImages call.
 type imageWriter struct{ out api.Crishim_SaveImagesServer }
 
-// Write implements io.Writer.
 func (w imageWriter) Write(b []byte) (int, error) {
 	return len(b), w.out.Send(&api.ImageArchive{Data: b})
 }
 
-// LoadImages loads an archive.
 func (s *Service) LoadImages(in api.Crishim_LoadImagesServer) error {
 	content := &messageReader[*api.ImageArchive]{recv: in.Recv}
 	if err := s.Images.Load(in.Context(), content); err != nil {
@@ -382,7 +358,6 @@ func (s *Service) LoadImages(in api.Crishim_LoadImagesServer) error {
 	return in.SendAndClose(&api.LoadImagesResponse{})
 }
 
-// ImageUsage reports what images take of the disk.
 func (s *Service) ImageUsage(ctx context.Context, r *api.ImageUsageRequest) (*api.ImageUsageResponse, error) {
 	u, err := s.Images.Usage(ctx, r.GetTimes())
 	if err != nil {

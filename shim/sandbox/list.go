@@ -15,7 +15,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// ListPodSandbox lists sandboxes, the newest first. The engine filters what it can.
 func (s *Service) ListPodSandbox(ctx context.Context, r *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
 	f := r.GetFilter()
 	args := filters.NewArgs(filters.Arg("label", state.LabelType+"="+state.TypeSandbox))

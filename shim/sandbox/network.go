@@ -12,8 +12,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// networkPod returns the pod as network plugins see it. The path of the namespace is valid
-// until done is called.
+// networkPod's path of the namespace is valid until done is called.
 func networkPod(sb state.FoundSandbox) (p podnetwork.Pod, done func()) {
 	done = func() {}
 	p = podnetwork.Pod{ID: sb.Detail.ID, Metadata: sb.Metadata, Annotations: sb.Annotations, Ports: sb.Ports}
@@ -48,7 +47,6 @@ func (s *Service) tearDown(ctx context.Context, sb state.FoundSandbox) error {
 	return nil
 }
 
-// plugin returns the one that connected the sandbox.
 func (s *Service) plugin(sb state.FoundSandbox) podnetwork.Plugin {
 	return s.networks.ForExisting(sb.Network, string(sb.Detail.HostConfig.NetworkMode))
 }
@@ -76,9 +74,7 @@ func (s *Service) networkStatus(ctx context.Context, sb state.FoundSandbox) *run
 	return status
 }
 
-// CheckNetworks asks the plugins of the running sandboxes whether the networks are as they
-// set them up, and logs where they are not. Only a new pod would mend that, which is not for
-// the shim to decide.
+// CheckNetworks logs which pods' networks are not as their plugins set them up. Only a new pod would mend that.
 func (s *Service) CheckNetworks(ctx context.Context) {
 	list, err := s.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
 		State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY},

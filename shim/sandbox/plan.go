@@ -21,7 +21,6 @@ const (
 	shmSize       = 64 << 20 // shared by the pod; engines have different defaults
 )
 
-// facts is all that a plan needs apart from the request.
 type facts struct {
 	image        image.InspectResponse // of the sandbox
 	cgroupDriver string
@@ -58,8 +57,7 @@ func plan(r *runtimeapi.RunPodSandboxRequest, f facts) (lifecycle.Spec, error) {
 			IpcMode:     container.IPCModeShareable,
 			ShmSize:     shmSize,
 			Runtime:     f.handler,
-			// Nothing reads the output of the pause process, and a log driver
-			// that is down must not keep pods from starting.
+			// Nothing reads the output, and a log driver that is down must not keep pods from starting.
 			LogConfig:   container.LogConfig{Type: "none"},
 			Init:        new(bool),
 			OomScoreAdj: f.oomScore,
@@ -115,9 +113,7 @@ func planPorts(s *lifecycle.Spec, mappings []*runtimeapi.PortMapping) error {
 	return nil
 }
 
-// planSecurity confines the pause process. It never runs privileged: Privileged in the request only
-// announces that a container of the pod will, and the engine lets such a container join an
-// unprivileged sandbox.
+// planSecurity never makes the pause process privileged: the engine lets a privileged container join it.
 func planSecurity(s *lifecycle.Spec, sc *runtimeapi.LinuxSandboxSecurityContext, f facts) error {
 	s.Host.SecurityOpt = append(s.Host.SecurityOpt, "no-new-privileges")
 	s.Host.SecurityOpt = append(s.Host.SecurityOpt, convert.SELinuxOptions(sc.GetSelinuxOptions())...)
@@ -144,7 +140,6 @@ func planSecurity(s *lifecycle.Spec, sc *runtimeapi.LinuxSandboxSecurityContext,
 	return err
 }
 
-// seccompProfile returns the sandbox's profile, the engine's default where none is named.
 func seccompProfile(sc *runtimeapi.LinuxSandboxSecurityContext) (*runtimeapi.SecurityProfile, error) {
 	text := sc.GetSeccompProfilePath() //nolint:staticcheck // kubelets before 1.25 send nothing else
 	if sc.GetSeccomp() == nil && text == "" {

@@ -47,7 +47,6 @@ func (s *Service) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandbox
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: id}, nil
 }
 
-// validate refuses what is wrong with any engine.
 func validate(c *runtimeapi.PodSandboxConfig) error {
 	hostname := c.GetHostname()
 	switch {
@@ -71,8 +70,7 @@ func validate(c *runtimeapi.PodSandboxConfig) error {
 			return invalid("the pod's %s has %d bytes, more than %d", n[0], len(n[1]), maxName)
 		}
 	}
-	// A control character would add lines to resolv.conf. What makes a good server or domain
-	// is left to the resolver.
+	// A control character would add lines to resolv.conf.
 	dns := c.GetDnsConfig()
 	for what, values := range map[string][]string{"DNS server": dns.GetServers(), "DNS search domain": dns.GetSearches(), "DNS option": dns.GetOptions()} {
 		for _, v := range values {
@@ -86,7 +84,6 @@ func validate(c *runtimeapi.PodSandboxConfig) error {
 			return err
 		}
 	}
-	// What makes a valid user is the same for a pause process and for a container.
 	sc := c.GetLinux().GetSecurityContext()
 	if _, err := convert.RequestedUser(&runtimeapi.LinuxContainerSecurityContext{
 		RunAsUser: sc.GetRunAsUser(), RunAsGroup: sc.GetRunAsGroup(),
@@ -155,7 +152,6 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf(format+": %w", append(args, errdefs.ErrInvalidArgument)...)
 }
 
-// gather reads what the plan needs.
 func (s *Service) gather(ctx context.Context, r *runtimeapi.RunPodSandboxRequest) (facts, error) {
 	c := r.GetConfig()
 	f := facts{
@@ -184,8 +180,7 @@ func (s *Service) gather(ctx context.Context, r *runtimeapi.RunPodSandboxRequest
 	return f, err
 }
 
-// run starts and connects the sandbox. When a step fails all is undone, with a context of
-// its own: the end of the request's may be the reason.
+// run undoes all when a step fails, with a context of its own.
 func (s *Service) run(ctx context.Context, r *runtimeapi.RunPodSandboxRequest, f facts) (_ string, err error) {
 	id, err := s.start(ctx, r, f)
 	if err != nil {
@@ -218,8 +213,7 @@ func (s *Service) run(ctx context.Context, r *runtimeapi.RunPodSandboxRequest, f
 	return id, nil
 }
 
-// start creates and starts the engine container, and once more with a milder oom score where the host turns out to
-// forbid the first one.
+// start tries once more with a milder oom score if the host forbids the first one.
 func (s *Service) start(ctx context.Context, r *runtimeapi.RunPodSandboxRequest, f facts) (string, error) {
 	id, err := s.startOnce(ctx, r, f)
 	if err == nil || !s.oom.Refused(f.oomScore, err) {
@@ -229,8 +223,8 @@ func (s *Service) start(ctx context.Context, r *runtimeapi.RunPodSandboxRequest,
 	return s.startOnce(ctx, r, f)
 }
 
-// startOnce creates and starts the engine container, and leaves none on an error. A container of the same identity that
-// was never started is left over from an earlier request; one that was is for the caller to remove.
+// startOnce leaves no container on an error. A container of the same identity that was never started is left over
+// from an earlier request.
 func (s *Service) startOnce(ctx context.Context, r *runtimeapi.RunPodSandboxRequest, f facts) (string, error) {
 	p, err := plan(r, f)
 	if err != nil {
@@ -262,16 +256,13 @@ func (s *Service) startOnce(ctx context.Context, r *runtimeapi.RunPodSandboxRequ
 	return "", errors.Join(fmt.Errorf("start the sandbox: %w", err), lifecycle.Remove(cleanup, s.engine, created.ID))
 }
 
-// pending has the sandboxes of requests in flight. No list has them: a request that is cut
-// off removes its sandbox again, and a kubelet that has seen it would wait for it. The zero
-// value is ready to use.
+// pending has the sandboxes of requests in flight, which no list has: a request that is cut off removes its sandbox
+// again, and a kubelet that has seen it would wait for it.
 type pending struct {
 	mu  sync.Mutex
 	ids map[string][]string // what the request has created, by the sandbox's name
 }
 
-// begin adds a request, of which there is one for a name at a time, and returns what ends
-// it.
 func (p *pending) begin(name string) func() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -292,8 +283,7 @@ func (p *pending) add(name, id string) {
 	p.ids[name] = append(p.ids[name], id)
 }
 
-// has reports whether a sandbox is pending. Before its id is known it is recognised by its
-// name and by never having run: another one of that name stays in the list.
+// has recognises a sandbox before its id is known by its name and by never having run.
 func (p *pending) has(item *runtimeapi.PodSandbox, c container.Summary) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

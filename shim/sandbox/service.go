@@ -21,7 +21,6 @@ import (
 	"github.com/crishim/crishim/shim/pause"
 )
 
-// Engine is what the service needs of the Docker client.
 type Engine interface {
 	pause.Engine
 	Info(ctx context.Context) (system.Info, error)
@@ -35,14 +34,10 @@ type Engine interface {
 
 // Containers ends the containers of a pod. The container service implements it.
 type Containers interface {
-	// Kill ends a container at once; one that has ended or is gone is fine.
 	Kill(ctx context.Context, id string) error
-	// Remove removes a container and what belongs to it, running or not; one
-	// that is gone is fine.
 	Remove(ctx context.Context, id string) error
 }
 
-// Options are the parts that a Service works with.
 type Options struct {
 	Engine     Engine
 	Containers Containers
@@ -52,7 +47,6 @@ type Options struct {
 	Log        *slog.Logger
 }
 
-// Service answers the sandbox RPCs.
 type Service struct {
 	engine     Engine
 	containers Containers

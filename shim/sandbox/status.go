@@ -81,8 +81,7 @@ func namespaceOptions(sb state.FoundSandbox) *runtimeapi.NamespaceOption {
 	return o
 }
 
-// UpdatePodSandboxResources has nothing to do: the kubelet has changed the pod's cgroup
-// itself, and the pause process has no limits of its own.
+// UpdatePodSandboxResources has nothing to do: the kubelet changes the pod's cgroup itself.
 func (s *Service) UpdatePodSandboxResources(ctx context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
 	sb, err := state.FindSandbox(ctx, s.engine, r.GetPodSandboxId())
 	if err != nil {

@@ -19,9 +19,8 @@ import (
 // pauseGrace, in seconds, is for sandbox images that ignore SIGTERM.
 const pauseGrace = 10
 
-// StopPodSandbox kills the pod's containers, tears the network down and stops the sandbox.
-// A sandbox that is gone or stopped is fine; a network that could not be torn down is an
-// error, and the next call tries again.
+// StopPodSandbox also succeeds for a sandbox that is gone. A network that could not be torn down is an error, for
+// another try.
 func (s *Service) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
 	b, err := state.FindSandbox(ctx, s.engine, r.GetPodSandboxId())
 	if errdefs.IsNotFound(err) {
@@ -30,8 +29,7 @@ func (s *Service) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandb
 	if err != nil {
 		return nil, err
 	}
-	// Each step is tried whatever fails. The network plugin needs the running sandbox's
-	// namespace.
+	// Each step is tried whatever fails. The network plugin needs the running sandbox.
 	if err := errors.Join(
 		s.eachContainer(ctx, b.Detail.ID, false, s.containers.Kill),
 		s.tearDown(ctx, b),
@@ -42,8 +40,6 @@ func (s *Service) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandb
 	return &runtimeapi.StopPodSandboxResponse{}, nil
 }
 
-// eachContainer calls f for the containers of a sandbox, several at a time, and returns all
-// errors.
 func (s *Service) eachContainer(ctx context.Context, sandboxID string, all bool, f func(context.Context, string) error) error {
 	list, err := s.engine.ContainerList(ctx, container.ListOptions{All: all, Filters: filters.NewArgs(
 		filters.Arg("label", state.LabelType+"="+state.TypeContainer),
@@ -68,9 +64,8 @@ func (s *Service) eachContainer(ctx context.Context, sandboxID string, all bool,
 	return errors.Join(append(errs, group.Wait())...)
 }
 
-// RemovePodSandbox removes the pod's containers and the sandbox, running or not. A sandbox
-// that is gone is fine. It stays while something of the pod could not be removed, because
-// its labels are the only record of the pod.
+// RemovePodSandbox keeps the sandbox while something of the pod could not be removed: its labels are the only record
+// of the pod.
 func (s *Service) RemovePodSandbox(ctx context.Context, r *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
 	b, err := state.FindSandbox(ctx, s.engine, r.GetPodSandboxId())
 	switch {

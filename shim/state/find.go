@@ -9,18 +9,15 @@ import (
 	"github.com/docker/docker/api/types/container"
 )
 
-// Inspector is what finding needs of the Docker client.
 type Inspector interface {
 	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
 }
 
-// FoundContainer is a pod's container: as the engine shows it, and what its labels hold.
 type FoundContainer struct {
 	Container
 	Detail container.InspectResponse
 }
 
-// FoundSandbox is a pod sandbox: as the engine shows it, and what its labels hold.
 type FoundSandbox struct {
 	Sandbox
 	Detail container.InspectResponse
@@ -29,8 +26,6 @@ type FoundSandbox struct {
 // ErrNoPod is a container of the engine that is no pod's. For CRI it is not there.
 var ErrNoPod = fmt.Errorf("it belongs to no pod: %w", errdefs.ErrNotFound)
 
-// FindContainer finds a pod's container. What the engine has under that id and no pod
-// owns, a sandbox included, is not found.
 func FindContainer(ctx context.Context, engine Inspector, id string) (found FoundContainer, err error) {
 	if found.Detail, err = Inspect(ctx, engine, "container", id); err != nil {
 		return found, err
@@ -45,7 +40,6 @@ func FindContainer(ctx context.Context, engine Inspector, id string) (found Foun
 	return found, nil
 }
 
-// FindSandbox finds a pod sandbox. A container that is none is not found.
 func FindSandbox(ctx context.Context, engine Inspector, id string) (found FoundSandbox, err error) {
 	if found.Detail, err = Inspect(ctx, engine, "pod sandbox", id); err != nil {
 		return found, err
@@ -57,8 +51,6 @@ func FindSandbox(ctx context.Context, engine Inspector, id string) (found FoundS
 	return found, nil
 }
 
-// Inspect returns what the engine has under an id. The Docker client has checked that it has
-// a state and a configuration.
 func Inspect(ctx context.Context, engine Inspector, what, id string) (container.InspectResponse, error) {
 	if id == "" {
 		return container.InspectResponse{}, fmt.Errorf("the %s id is empty: %w", what, errdefs.ErrInvalidArgument)
@@ -78,7 +70,6 @@ func (c FoundContainer) Running() bool {
 	return c.Detail.State.Running || c.Detail.State.Paused || c.Detail.State.Restarting
 }
 
-// Lived reports whether a container has been started at some time.
 func (c FoundContainer) Lived() bool { return c.Detail.State.Status != container.StateCreated }
 
 // ListedName returns the own name of a container in a list; others contain a slash and are

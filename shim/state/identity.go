@@ -14,7 +14,6 @@ import (
 	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
-// Sandbox is what the labels of a pod sandbox hold.
 type Sandbox struct {
 	Metadata       *runtimeapi.PodSandboxMetadata
 	Labels         map[string]string
@@ -26,7 +25,6 @@ type Sandbox struct {
 	PID            runtimeapi.NamespaceMode
 }
 
-// Container is what the labels of a container hold.
 type Container struct {
 	Metadata    *runtimeapi.ContainerMetadata
 	Pod         *runtimeapi.PodSandboxMetadata
@@ -42,18 +40,15 @@ type Container struct {
 	Owner       string // value of LabelOwner
 }
 
-// SandboxName returns the engine name of a sandbox.
 func SandboxName(m *runtimeapi.PodSandboxMetadata) string {
 	return encodeName(nameParts{sandboxMarker, m.GetName(), m.GetNamespace(), m.GetUid(), m.GetAttempt()})
 }
 
-// ContainerName returns the engine name of a container in a pod.
 func ContainerName(pod *runtimeapi.PodSandboxMetadata, m *runtimeapi.ContainerMetadata) string {
 	return encodeName(nameParts{m.GetName(), pod.GetName(), pod.GetNamespace(), pod.GetUid(), m.GetAttempt()})
 }
 
-// EncodeSandbox returns the engine labels of a sandbox made of an image with these labels.
-// dockershim had a CheckpointManager that kept this in files.
+// EncodeSandbox makes labels of what dockershim's CheckpointManager kept in files.
 func EncodeSandbox(s Sandbox, image map[string]string) (map[string]string, error) {
 	ports, err := encodePorts(s.Ports)
 	if err != nil {
@@ -77,9 +72,8 @@ func EncodeSandbox(s Sandbox, image map[string]string) (map[string]string, error
 	return labels, nil
 }
 
-// DecodeSandbox reads a sandbox back from its engine name and labels. It reports whether
-// a shim made the container as a sandbox: labels alone may come from an image, its name does
-// not.
+// DecodeSandbox reports whether a shim made the container as a sandbox: labels alone may come from an image, its name
+// does not.
 func DecodeSandbox(name string, labels map[string]string) (Sandbox, bool) {
 	if labels[LabelType] != TypeSandbox || !strings.HasPrefix(strings.TrimPrefix(name, "/"), namePrefix+nameSep+sandboxMarker+nameSep) {
 		return Sandbox{}, false
@@ -107,8 +101,7 @@ func DecodeSandbox(name string, labels map[string]string) (Sandbox, bool) {
 	return s, true
 }
 
-// EncodeContainer returns the engine labels of a container made of an image with these labels.
-// What is empty is written, too, so that no image can fill it.
+// EncodeContainer writes empty values, too, so that no image can fill them.
 func EncodeContainer(c Container, image map[string]string) map[string]string {
 	labels := EncodeLabels(c.Labels, c.Annotations)
 	maps.Copy(labels, map[string]string{
@@ -132,9 +125,8 @@ func EncodeContainer(c Container, image map[string]string) map[string]string {
 	return labels
 }
 
-// DecodeContainer reads a container back from its engine name and labels. It reports
-// whether a shim made it as a pod's container: labels alone may come from an image, its name
-// does not. What other shims made has no label of crishim's own.
+// DecodeContainer reports whether a shim made the container as a pod's: labels alone may come from an image, its name
+// does not.
 func DecodeContainer(name string, labels map[string]string) (Container, bool) {
 	if labels[LabelType] != TypeContainer || !strings.HasPrefix(strings.TrimPrefix(name, "/"), namePrefix+nameSep) {
 		return Container{}, false
@@ -170,8 +162,6 @@ func DecodeContainer(name string, labels map[string]string) (Container, bool) {
 	return c, true
 }
 
-// first takes crishim's own label, then the name's part, then the label that a
-// kubelet sets.
 func first(labels map[string]string, part, own, kubelet string) string {
 	if v, ok := labels[own]; ok {
 		return v
@@ -182,7 +172,6 @@ func first(labels map[string]string, part, own, kubelet string) string {
 	return labels[kubelet]
 }
 
-// decodeAttempt reads an attempt from crishim's own label, or takes the name's.
 func decodeAttempt(labels map[string]string, part uint32) uint32 {
 	n, err := strconv.ParseUint(labels[LabelOwnAttempt], 10, 32)
 	if err != nil {
@@ -191,7 +180,6 @@ func decodeAttempt(labels map[string]string, part uint32) uint32 {
 	return uint32(n)
 }
 
-// decodeTime returns the zero time where another shim made the container.
 func decodeTime(label string) time.Time {
 	t, _ := time.Parse(time.RFC3339Nano, label) // zero with an error
 	return t
@@ -204,26 +192,22 @@ const (
 
 var nameForbidden = lazyregexp.New(`[^a-zA-Z0-9_.-]`)
 
-// nameParts is what the name of a container of the shim family carries.
 type nameParts struct {
 	container, pod, namespace, uid string
 	attempt                        uint32
 }
 
-// encodeName makes the engine name that dockershim and cri-dockerd would make.
-// Characters that the engine refuses become dashes: labels hold the truth.
+// encodeName makes the name that dockershim and cri-dockerd would make. Labels hold the truth.
 func encodeName(p nameParts) string {
 	name := strings.Join([]string{namePrefix, p.container, p.pod, p.namespace, p.uid, fmt.Sprint(p.attempt)}, nameSep)
 	return nameForbidden.ReplaceAllString(name, "-")
 }
 
-// AlternativeName returns the name to use where the plain one is taken. The
-// suffix is a seventh part, which dockershim and cri-dockerd understand.
+// AlternativeName adds a seventh part, which dockershim and cri-dockerd understand.
 func AlternativeName(name string, suffix uint32) string {
 	return fmt.Sprintf("%s%s%08x", name, nameSep, suffix)
 }
 
-// decodeName reads a name made by encodeName, dockershim or cri-dockerd.
 func decodeName(name string) (nameParts, bool) {
 	parts := strings.Split(strings.TrimPrefix(name, "/"), nameSep)
 	if len(parts) != 6 && len(parts) != 7 || parts[0] != namePrefix {
@@ -259,8 +243,7 @@ func encodePorts(mappings []*runtimeapi.PortMapping) (string, error) {
 	return string(b), nil
 }
 
-// decodePorts reads the label leniently: a pod whose label is damaged must
-// still be listed, stopped and removed.
+// decodePorts is lenient: a pod with a damaged label must still be removed.
 func decodePorts(label string) []*runtimeapi.PortMapping {
 	var ports []port
 	if label == "" || json.Unmarshal([]byte(label), &ports) != nil {

@@ -27,7 +27,6 @@ const (
 	LabelSandboxID = "io.kubernetes.sandbox.id"
 )
 
-// Values of LabelType.
 const (
 	TypeSandbox   = "podsandbox"
 	TypeContainer = "container"
@@ -51,8 +50,7 @@ const (
 	LabelOwnLogDir    = ownPrefix + "log-directory"
 	LabelOwner        = ownPrefix + "owner" // the process that a helper or a temporary container must not outlive
 
-	// LabelOwnSandbox has the sandbox's id a second time, on what crishim made: no image can
-	// have foreseen it.
+	// LabelOwnSandbox repeats the sandbox's id: no image can have foreseen it.
 	LabelOwnSandbox = ownPrefix + "sandbox-id"
 	// LabelOwnImageLabels has the keys of the labels that came with the image.
 	LabelOwnImageLabels = ownPrefix + "image-labels"
@@ -65,8 +63,7 @@ const (
 	sandboxMarker    = "POD"
 )
 
-// EncodeLabels joins CRI labels and annotations into one set of engine labels.
-// A CRI label whose key would be read back as something else is escaped.
+// EncodeLabels joins CRI labels, escaped if they would be read back as something else, and annotations.
 func EncodeLabels(labels, annotations map[string]string) map[string]string {
 	out := make(map[string]string, len(labels)+len(annotations))
 	for k, v := range labels {
@@ -78,7 +75,6 @@ func EncodeLabels(labels, annotations map[string]string) map[string]string {
 	return out
 }
 
-// EncodeLabelKey returns the engine's key for a CRI label key.
 func EncodeLabelKey(key string) string {
 	if reserved(key) {
 		return escapedPrefix + key
@@ -86,8 +82,6 @@ func EncodeLabelKey(key string) string {
 	return key
 }
 
-// DecodeLabels splits engine labels into CRI labels and annotations and drops
-// what is the shim's own.
 func DecodeLabels(engine map[string]string) (labels, annotations map[string]string) {
 	labels, annotations = map[string]string{}, map[string]string{}
 	for k, v := range engine {
@@ -105,9 +99,7 @@ func DecodeLabels(engine map[string]string) (labels, annotations map[string]stri
 	return labels, annotations
 }
 
-// encodeImageLabels returns the keys that the engine will copy from an image to a container
-// with these labels. An image is made by anybody: none of its labels is for the shim, nor the
-// CRI's.
+// encodeImageLabels returns the keys that the engine will copy from the image: none is for the shim, nor the CRI's.
 func encodeImageLabels(labels, image map[string]string) string {
 	var keys []string
 	for key := range image {
@@ -123,7 +115,6 @@ func encodeImageLabels(labels, image map[string]string) string {
 	return string(b)
 }
 
-// withoutImageLabels returns the labels that were asked for.
 func withoutImageLabels(engine map[string]string) map[string]string {
 	var keys []string
 	if text := engine[LabelOwnImageLabels]; text == "" || json.Unmarshal([]byte(text), &keys) != nil {
@@ -136,8 +127,7 @@ func withoutImageLabels(engine map[string]string) map[string]string {
 	return labels
 }
 
-// WithoutImageAnnotations returns the annotations of a container of another shim without those that its image has
-// as labels: kubelets run the hooks that they find there.
+// WithoutImageAnnotations is for other shims' containers: kubelets run the hooks that they find in annotations.
 func WithoutImageAnnotations(annotations, image map[string]string) map[string]string {
 	kept := maps.Clone(annotations)
 	maps.DeleteFunc(kept, func(key, value string) bool {
@@ -147,7 +137,6 @@ func WithoutImageAnnotations(annotations, image map[string]string) map[string]st
 	return kept
 }
 
-// ImageLabels returns the labels of an image, which the engine adds to each container's.
 func ImageLabels(i image.InspectResponse) map[string]string {
 	if i.Config == nil {
 		return nil
@@ -155,7 +144,6 @@ func ImageLabels(i image.InspectResponse) map[string]string {
 	return i.Config.Labels
 }
 
-// MatchLabels reports whether labels hold every pair of the selector.
 func MatchLabels(labels, selector map[string]string) bool {
 	for k, v := range selector {
 		if got, ok := labels[k]; !ok || got != v {
@@ -173,9 +161,7 @@ func reserved(key string) bool {
 	return strings.HasPrefix(key, ownPrefix) || strings.HasPrefix(key, annotationPrefix)
 }
 
-// ImageMount is an image that is mounted into a container. It is kept in a label,
-// because the engine reports it as a volume, or in a form that has lost what was
-// asked for.
+// ImageMount is kept in a label, because the engine reports it as a volume, or has lost what was asked for.
 type ImageMount struct {
 	Path    string `json:"path"`
 	Image   string `json:"image"`
@@ -183,7 +169,6 @@ type ImageMount struct {
 	SubPath string `json:"sub_path,omitempty"`
 }
 
-// EncodeImageMounts returns the value of LabelOwnMounts.
 func EncodeImageMounts(mounts []ImageMount) string {
 	if len(mounts) == 0 {
 		return ""
@@ -192,8 +177,7 @@ func EncodeImageMounts(mounts []ImageMount) string {
 	return string(b)
 }
 
-// decodeImageMounts reads a container's image mounts. A damaged label hides the mounts,
-// not the container.
+// decodeImageMounts: a damaged label hides the mounts, not the container.
 func decodeImageMounts(label string) []ImageMount {
 	var noted []ImageMount
 	if label == "" || json.Unmarshal([]byte(label), &noted) != nil {

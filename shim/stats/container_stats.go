@@ -17,8 +17,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// ContainerStats measures one container. One that does not run has attributes and the size
-// of its layer, and no usage.
+// ContainerStats of a container that does not run have no usage.
 func (s *Service) ContainerStats(ctx context.Context, r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
 	t, err := s.inspect(ctx, r.GetContainerId())
 	if err != nil {
@@ -39,7 +38,6 @@ func (s *Service) ContainerStats(ctx context.Context, r *runtimeapi.ContainerSta
 	return &runtimeapi.ContainerStatsResponse{Stats: s.idle(t, s.beginLayers(t))}, nil
 }
 
-// ListContainerStats measures the containers that run.
 func (s *Service) ListContainerStats(ctx context.Context, r *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
 	f := r.GetFilter()
 	labels := labelFilter(state.TypeContainer, f.GetLabelSelector())
@@ -82,7 +80,6 @@ func (s *Service) containerStats(t target, m sample, until time.Time) *runtimeap
 	return stats
 }
 
-// idle returns the stats of a container without processes.
 func (s *Service) idle(t target, until time.Time) *runtimeapi.ContainerStats {
 	stats := &runtimeapi.ContainerStats{Attributes: &runtimeapi.ContainerAttributes{
 		Id: t.c.ID, Metadata: t.member.Metadata, Labels: t.member.Labels, Annotations: t.member.Annotations,
@@ -157,7 +154,6 @@ func value(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Va
 // rateWindow is the least time between two samples for a rate: less is mostly noise.
 const rateWindow = 500 * time.Millisecond
 
-// rates computes the rate of processor time since an earlier call. The first call gets none.
 type rates struct {
 	mu   sync.Mutex // guards last
 	last map[string]point
@@ -169,7 +165,6 @@ type point struct {
 	rate  *uint64
 }
 
-// add adds a sample and returns nanoseconds of processor time per second.
 func (r *rates) add(id string, at time.Time, usage uint64) *uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -190,7 +185,6 @@ func (r *rates) add(id string, at time.Time, usage uint64) *uint64 {
 	return &rate
 }
 
-// keep forgets the other ids.
 func (r *rates) keep(alive func(id string) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -24,8 +24,7 @@ import (
 	"github.com/crishim/crishim/shim/host"
 )
 
-// collect measures many targets. Those that ended are left out, and those for which the
-// engine does not answer in time.
+// collect leaves out targets that ended, or for which the engine does not answer in time.
 func (s *Service) collect(ctx context.Context, ts []target, what cgroups.Controller) (map[string]sample, error) {
 	var mu sync.Mutex
 	out := map[string]sample{}
@@ -48,8 +47,6 @@ func (s *Service) collect(ctx context.Context, ts []target, what cgroups.Control
 	return out, err
 }
 
-// read measures a running target by its files, else by the engine. ok is false where it has
-// ended meanwhile.
 func (s *Service) read(ctx context.Context, t target, what cgroups.Controller) (m sample, ok bool, err error) {
 	if t.dirs != nil {
 		m = measure(t.dirs, what, time.Now())
@@ -75,7 +72,6 @@ func (s *Service) read(ctx context.Context, t target, what cgroups.Controller) (
 	return fromEngine(answer), true, nil
 }
 
-// fromEngine converts the engine's statistics, which come from the same library.
 func fromEngine(a container.StatsResponse) sample {
 	s := cgroups.NewStats()
 	s.CpuStats.CpuUsage.TotalUsage = a.CPUStats.CPUUsage.TotalUsage
@@ -102,7 +98,6 @@ func fromEngine(a container.StatsResponse) sample {
 	return m
 }
 
-// sample is one measurement of a cgroup.
 type sample struct {
 	at     time.Time
 	cpu    cpuSample
@@ -137,7 +132,6 @@ type ioSample struct {
 	pressure *cgroups.PSIStats
 }
 
-// ioDevice is the traffic with one block device, by its numbers.
 type ioDevice struct {
 	device                string // "8:0"
 	readBytes, writeBytes uint64
@@ -150,7 +144,6 @@ const (
 	everything = shown | cgroups.Pids | cgroups.HugeTLB
 )
 
-// measure reads the files of a cgroup. What is not in them is zero.
 func measure(dirs host.CgroupDirs, what cgroups.Controller, at time.Time) sample {
 	var m sample
 	if dirs.V2() {
@@ -212,8 +205,7 @@ func measureV1(dirs host.CgroupDirs, what cgroups.Controller, at time.Time) samp
 	return m
 }
 
-// usageV1 reads what stats show. On version 1 the library would read four times as many files
-// and take five times as long: too long for a list of 200 containers.
+// usageV1 reads what stats show: the library would take five times as long on version 1.
 func usageV1(dirs host.CgroupDirs, stats *cgroups.Stats) {
 	memory, swap := &stats.MemoryStats.Usage, &stats.MemoryStats.SwapUsage
 	stats.CpuStats.CpuUsage.TotalUsage, _ = fscommon.GetCgroupParamUint(dirs["cpuacct"], "cpuacct.usage")
@@ -229,8 +221,7 @@ func usageV1(dirs host.CgroupDirs, stats *cgroups.Stats) {
 	}
 }
 
-// sampleOf converts what was read. The map of memory has the kernel's names: those of cgroup
-// version 1 or 2.
+// sampleOf reads the kernel's names of either version.
 func sampleOf(s *cgroups.Stats, at time.Time) sample {
 	first := func(names ...string) uint64 {
 		for _, name := range names {
@@ -288,7 +279,6 @@ func devices(b cgroups.BlkioStats) []ioDevice {
 	return slices.SortedFunc(maps.Values(found), func(x, y ioDevice) int { return strings.Compare(x.device, y.device) })
 }
 
-// processDir returns a directory that lists the processes; in version 1 all hierarchies do.
 func processDir(dirs host.CgroupDirs) string {
 	for _, controller := range []string{"", "memory", "cpu", "pids", "freezer"} {
 		if dir := dirs[controller]; dir != "" {
@@ -298,8 +288,7 @@ func processDir(dirs host.CgroupDirs) string {
 	return ""
 }
 
-// unlimited and more is no limit: cgroup v1 has the largest multiple of the page size, v2
-// the word "max".
+// unlimited: cgroup v1 has the largest multiple of the page size, v2 the word "max".
 const unlimited = 1 << 62
 
 // sub returns a-b, or 0: the two may have been read at different times.

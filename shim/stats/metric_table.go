@@ -20,8 +20,7 @@ const (
 	gauge   = runtimeapi.MetricType_GAUGE
 )
 
-// metric is one of cAdvisor's metrics: its description, and how its values are computed. The
-// CRI has whole numbers only, so times are whole seconds.
+// metric is one of cAdvisor's. The CRI has whole numbers only, so times are whole seconds.
 type metric struct {
 	name, help string
 	kind       runtimeapi.MetricType
@@ -29,7 +28,6 @@ type metric struct {
 	values     func(c *containerView) []labelled
 }
 
-// labelled is a value with the values of the metric's own labels.
 type labelled struct {
 	value  uint64
 	labels []string
@@ -207,7 +205,6 @@ func specMetrics() []metric {
 	}
 }
 
-// networkMetric is a metric of a pod, one value per interface.
 type networkMetric struct {
 	name, help string
 	pick       func(procfs.NetDevLine) uint64

@@ -23,13 +23,11 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// ListMetricDescriptors describes the metrics of ListPodSandboxMetrics.
 func (s *Service) ListMetricDescriptors(context.Context, *runtimeapi.ListMetricDescriptorsRequest) (*runtimeapi.ListMetricDescriptorsResponse, error) {
 	return &runtimeapi.ListMetricDescriptorsResponse{Descriptors: descriptors()}, nil
 }
 
-// ListPodSandboxMetrics returns the metrics of the pods that run. It needs the engine's
-// host, because the engine's statistics lack most of the metrics.
+// ListPodSandboxMetrics needs the engine's host: the engine's statistics lack most of the metrics.
 func (s *Service) ListPodSandboxMetrics(ctx context.Context, _ *runtimeapi.ListPodSandboxMetricsRequest) (*runtimeapi.ListPodSandboxMetricsResponse, error) {
 	s.forget()
 	sandboxes, err := s.targets(ctx, nil, state.LabelType+"="+state.TypeSandbox)
@@ -75,8 +73,7 @@ func (s *Service) ListPodSandboxMetrics(ctx context.Context, _ *runtimeapi.ListP
 	return out, nil
 }
 
-// onHost returns an error where none of the sandboxes has its processes on this host, and they
-// have not just ended.
+// onHost returns an error if no sandbox has its processes on this host, and they have not just ended.
 func (s *Service) onHost(ctx context.Context, sandboxes []target) error {
 	for _, t := range sandboxes {
 		if t.dirs != nil {
@@ -90,7 +87,6 @@ func (s *Service) onHost(ctx context.Context, sandboxes []target) error {
 	return nil
 }
 
-// labelsOf returns the values of baseLabels.
 func labelsOf(container string, t target, pod *runtimeapi.PodSandboxMetadata) []string {
 	return []string{container, t.c.ID, t.c.Config.Image, strings.TrimPrefix(t.c.Name, "/"), pod.GetNamespace(), pod.GetName()}
 }
@@ -108,7 +104,6 @@ func podMetrics(sandbox target) []*runtimeapi.Metric {
 	return out
 }
 
-// containerView is what the metrics of one container are computed from.
 type containerView struct {
 	m       sample
 	started uint64 // seconds since 1970
@@ -118,7 +113,6 @@ type containerView struct {
 	files, sockets, openFiles *uint64 // nil where they cannot be read
 }
 
-// fsView is the file system that a container writes to.
 type fsView struct {
 	device                         string
 	used, size, inodes, inodesFree uint64

@@ -18,7 +18,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// PodSandboxStats measures one pod: its network, its containers, and their sum.
 func (s *Service) PodSandboxStats(ctx context.Context, r *runtimeapi.PodSandboxStatsRequest) (*runtimeapi.PodSandboxStatsResponse, error) {
 	t, err := s.inspect(ctx, r.GetPodSandboxId())
 	if err != nil {
@@ -40,7 +39,6 @@ func (s *Service) PodSandboxStats(ctx context.Context, r *runtimeapi.PodSandboxS
 	return &runtimeapi.PodSandboxStatsResponse{Stats: stats[0]}, nil
 }
 
-// ListPodSandboxStats measures the pods that run.
 func (s *Service) ListPodSandboxStats(ctx context.Context, r *runtimeapi.ListPodSandboxStatsRequest) (*runtimeapi.ListPodSandboxStatsResponse, error) {
 	f := r.GetFilter()
 	labels := labelFilter(state.TypeSandbox, f.GetLabelSelector())
@@ -57,8 +55,7 @@ func (s *Service) ListPodSandboxStats(ctx context.Context, r *runtimeapi.ListPod
 	return &runtimeapi.ListPodSandboxStatsResponse{Stats: stats}, nil
 }
 
-// pods measures sandboxes and the containers in them, which labels filter. With all of them
-// the rates of what no longer runs are dropped.
+// pods measures sandboxes and the containers in them, which labels filter.
 func (s *Service) pods(ctx context.Context, sandboxes []target, all bool, labels ...string) ([]*runtimeapi.PodSandboxStats, error) {
 	members, err := s.targets(ctx, nil, append(labels, state.LabelType+"="+state.TypeContainer)...)
 	if err != nil {
@@ -117,8 +114,6 @@ func (s *Service) podStats(sandbox target, own sample, members []target, samples
 	}
 }
 
-// podNetwork lists the interfaces of a pod without the loopback, none for a pod on the
-// host's network.
 func podNetwork(sandbox target) []procfs.NetDevLine {
 	if sandbox.c.HostConfig.NetworkMode.IsHost() || sandbox.dirs == nil {
 		return nil
@@ -156,9 +151,8 @@ func networkUsage(interfaces []procfs.NetDevLine, at time.Time) *runtimeapi.Netw
 	return u
 }
 
-// podCgroups returns the cgroup that a kubelet made for the pod: it has the pod's uid in its
-// name, and counts what containers used that are gone. A parent that several pods share
-// tells nothing about one of them.
+// podCgroups returns the cgroup that a kubelet made for the pod, which counts containers that are gone. It has the
+// pod's uid in its name; another parent may be shared.
 func podCgroups(sandbox target) (host.CgroupDirs, bool) {
 	uid := sandbox.sandbox.Metadata.GetUid()
 	if sandbox.dirs == nil || uid == "" {

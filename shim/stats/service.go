@@ -27,7 +27,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// Engine is what the service needs of the Docker client.
 type Engine interface {
 	ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error)
 	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
@@ -36,13 +35,11 @@ type Engine interface {
 	Info(ctx context.Context) (system.Info, error)
 }
 
-// Options are the parts that a Service works with.
 type Options struct {
 	Engine Engine
 	Log    *slog.Logger
 }
 
-// Service answers the RPCs about usage.
 type Service struct {
 	engine  Engine
 	log     *slog.Logger
@@ -54,18 +51,15 @@ type Service struct {
 	inspected map[string]target // containers that ran on this host in the last list, by id
 }
 
-// New builds the service. Old engines take two seconds for one container.
 func New(o Options) *Service {
 	return &Service{engine: o.Engine, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), sizes: newSizes(), timeout: 10 * time.Second}
 }
 
-// Close ends the disk walks that calls began.
 func (s *Service) Close() error {
 	s.sizes.close()
 	return nil
 }
 
-// target is a container to measure, a pod's or the sandbox itself.
 type target struct {
 	c       container.InspectResponse
 	member  state.Container // of a pod's container
@@ -98,8 +92,6 @@ func (s *Service) inspect(ctx context.Context, id string) (target, error) {
 	return t, nil
 }
 
-// targets lists what runs, is wanted (nil: all) and has the labels. Those that end meanwhile
-// are left out.
 func (s *Service) targets(ctx context.Context, wanted func(container.Summary) bool, labels ...string) ([]target, error) {
 	args := filters.NewArgs()
 	for _, l := range labels {
@@ -158,7 +150,6 @@ func (s *Service) forget() {
 	clear(s.inspected)
 }
 
-// labelFilter returns the engine's labels for a type and a CRI label selector.
 func labelFilter(kind string, selector map[string]string) []string {
 	labels := []string{state.LabelType + "=" + kind}
 	for k, v := range selector {
@@ -167,8 +158,7 @@ func labelFilter(kind string, selector map[string]string) []string {
 	return labels
 }
 
-// skippable returns nil for the error of a container that is gone, or that the engine is in
-// trouble with: one container must not keep the others from being measured.
+// skippable returns nil for a container that is gone, or that the engine is in trouble with.
 func (s *Service) skippable(id string, err error) error {
 	if errdefs.IsNotFound(err) {
 		return nil
@@ -180,7 +170,6 @@ func (s *Service) skippable(id string, err error) error {
 	return err
 }
 
-// each calls do for the numbers below n, several at a time.
 func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(8)

@@ -21,7 +21,6 @@ const (
 	findTime   = 2 * time.Minute        // that one container may keep the others waiting
 )
 
-// layerSize is what a container has written.
 type layerSize struct {
 	bytes  uint64
 	inodes uint64 // 0 where only the engine knows the size
@@ -31,9 +30,8 @@ type layerSize struct {
 
 type findSize func(ctx context.Context) (layerSize, error)
 
-// sizes measures writable layers by a disk walk, its own or the engine's, at most once a
-// minute each, and caches the results. A call waits only briefly; a longer walk goes on, for
-// a later call.
+// sizes measures writable layers by a disk walk, at most once a minute each. A call waits only briefly; a longer walk
+// goes on for a later call.
 type sizes struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -60,8 +58,6 @@ func (s *sizes) close() {
 	s.walks.Wait()
 }
 
-// of returns the size of a container's layer, false while it is not known. It waits for a
-// walk, but not beyond until.
 func (s *sizes) of(id string, find findSize, until time.Time) (layerSize, bool) {
 	if done := s.begin(id, find); done != nil {
 		budget := time.NewTimer(time.Until(until))
@@ -77,8 +73,6 @@ func (s *sizes) of(id string, find findSize, until time.Time) (layerSize, bool) 
 	return size, ok
 }
 
-// begin starts a walk unless one runs or the size is fresh, and returns what is closed when
-// the walk has ended.
 func (s *sizes) begin(id string, find findSize) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,14 +111,12 @@ func (s *sizes) begin(id string, find findSize) <-chan struct{} {
 	return done
 }
 
-// walk sums the files of a layer, in which a container may write meanwhile.
 func walk(ctx context.Context, dir string) (layerSize, error) {
 	at := time.Now()
 	sum, err := bounded.Walk(ctx, dir, 0)
 	return layerSize{bytes: sum.Bytes, inodes: sum.Files, at: at}, err
 }
 
-// layer returns the size of what the container has written, where it is known before until.
 func (s *Service) layer(t target, until time.Time) (layerSize, bool) {
 	find := s.layerFinder(t)
 	if find == nil {
@@ -133,8 +125,7 @@ func (s *Service) layer(t target, until time.Time) (layerSize, bool) {
 	return s.sizes.of(t.c.ID, find, until)
 }
 
-// beginLayers starts the walks for many containers, and returns until when to wait for all
-// of them.
+// beginLayers starts the walks, and returns until when to wait for all of them.
 func (s *Service) beginLayers(ts ...target) time.Time {
 	for _, t := range ts {
 		if find := s.layerFinder(t); find != nil && !t.isSandbox() {
@@ -144,8 +135,7 @@ func (s *Service) beginLayers(ts ...target) time.Time {
 	return time.Now().Add(sizeBudget)
 }
 
-// layerFinder returns nil for a container whose layer is on another host. An engine that does
-// not say where the layer is, as with containerd's image store, is asked for the size.
+// layerFinder returns nil for a layer on another host. An engine with containerd's image store is asked for the size.
 func (s *Service) layerFinder(t target) findSize {
 	dir := t.c.GraphDriver.Data["UpperDir"]
 	if dir == "" && t.c.GraphDriver.Name != "" {

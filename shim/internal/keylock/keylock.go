@@ -6,15 +6,12 @@ import (
 	"sync"
 )
 
-// Lock serialises work per key, so that two requests about one pod or container
-// do not meet in the engine. A waiter gives up with its context. The zero value
-// is ready to use.
+// Lock serialises work per key. A waiter gives up with its context.
 type Lock struct {
 	mu   sync.Mutex // guards held
 	held map[string]chan struct{}
 }
 
-// Lock waits for the key and returns what frees it.
 func (k *Lock) Lock(ctx context.Context, key string) (func(), error) {
 	for {
 		k.mu.Lock()

@@ -19,7 +19,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// Engine is what this package needs of the Docker client.
 type Engine interface {
 	ContainerCreate(ctx context.Context, config *container.Config, hostConfig *container.HostConfig, networking *network.NetworkingConfig, platform *ocispec.Platform, name string) (container.CreateResponse, error)
 	ContainerStop(ctx context.Context, id string, o container.StopOptions) error
@@ -27,14 +26,12 @@ type Engine interface {
 	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
 }
 
-// Spec is a container to create.
 type Spec struct {
 	Name   string
 	Config *container.Config
 	Host   *container.HostConfig
 }
 
-// Holder is what has the name of a container that is to be created.
 type Holder int
 
 const (
@@ -43,8 +40,7 @@ const (
 	InUse                 // the same container, which has been started: a conflict
 )
 
-// Create creates a container and recovers from a name conflict, as kubelets repeat
-// requests of which they have seen no answer. judge classifies the holder of the name.
+// Create recovers from a name conflict, as kubelets repeat requests whose answer they have not seen.
 func Create(ctx context.Context, engine Engine, s Spec, judge func(container.InspectResponse) Holder) (container.CreateResponse, error) {
 	created, err := createOnce(ctx, engine, s)
 	if !errdefs.IsConflict(err) {
@@ -70,9 +66,8 @@ func Create(ctx context.Context, engine Engine, s Spec, judge func(container.Ins
 	return createOnce(ctx, engine, s)
 }
 
-// createOnce does not pass the request's cancellation on to the engine: the engine
-// would go on creating, and the id to remove would not be known. A request that
-// was cancelled by the time of the answer is undone.
+// createOnce does not pass on the request's cancellation: the engine would go on creating, and the id would not be
+// known. A cancelled request is undone.
 func createOnce(ctx context.Context, engine Engine, s Spec) (container.CreateResponse, error) {
 	if err := ctx.Err(); err != nil {
 		return container.CreateResponse{}, err
@@ -91,8 +86,6 @@ func createOnce(ctx context.Context, engine Engine, s Spec) (container.CreateRes
 	return created, nil
 }
 
-// Stop ends a container, by force when its time is over. One that has ended or is gone
-// is fine.
 func Stop(ctx context.Context, engine Engine, id string, seconds int64) error {
 	timeout := int(min(seconds, math.MaxInt32))
 	err := engine.ContainerStop(ctx, id, container.StopOptions{Timeout: &timeout})
@@ -102,9 +95,7 @@ func Stop(ctx context.Context, engine Engine, id string, seconds int64) error {
 	return nil
 }
 
-// Remove removes a container by force. One that is gone is fine; one that another
-// request is removing is waited for, because that may fail: an engine that was
-// restarted can be stuck with it.
+// Remove waits for another request that is removing the container, because that may fail.
 func Remove(ctx context.Context, engine Engine, id string) error {
 	err := engine.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
 	switch {
@@ -119,16 +110,14 @@ func Remove(ctx context.Context, engine Engine, id string) error {
 	return nil
 }
 
-// How often to look for a container that is being removed, and how often it may be seen
-// in another state: for a moment at the end of a removal the engine shows a container
-// that is not being removed any more and is not gone yet.
+// For a moment at the end of a removal the engine shows a container that is not being removed any more and is not
+// gone yet.
 const (
 	removalPoll = 50 * time.Millisecond
 	idlePolls   = 3
 )
 
-// awaitRemoval waits until a container is gone. It returns the conflict when the container
-// is not being removed any more: the other removal has failed.
+// awaitRemoval returns the conflict when the other removal has failed.
 func awaitRemoval(ctx context.Context, engine Engine, id string, conflict error) error {
 	tick := time.NewTicker(removalPoll)
 	defer tick.Stop()
@@ -154,10 +143,8 @@ func awaitRemoval(ctx context.Context, engine Engine, id string, conflict error)
 	}
 }
 
-// cleanupTimeout bounds what goes on after a request was cancelled.
 const cleanupTimeout = 2 * time.Minute
 
-// CleanupContext is for what has to be done although a request was cancelled.
 func CleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 }

@@ -14,21 +14,17 @@ import (
 
 const dirMode = 0o755
 
-// Place is where the log of a container is wanted.
 type Place struct {
 	Base string // the pod's log directory; "" where the container's shim did not note it
 	Path string // of the file, absolute; "" for nowhere
 }
 
-// Of returns the place of a pod's container.
 func Of(c state.Container) Place { return Place{Base: c.LogDir, Path: c.LogPath} }
 
-// Open makes and opens the directory of the log, and returns the file's name in it.
 func (p Place) Open() (*os.Root, string, error) {
 	return p.open(true)
 }
 
-// OpenExisting is like Open, but makes nothing.
 func (p Place) OpenExisting() (*os.Root, string, error) { return p.open(false) }
 
 func (p Place) open(mkdir bool) (*os.Root, string, error) {

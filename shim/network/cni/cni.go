@@ -26,10 +26,8 @@ import (
 	"github.com/crishim/crishim/shim/network"
 )
 
-// ifName is the pod's interface; every kubelet expects this one.
 const ifName = "eth0"
 
-// Options configure a Plugin.
 type Options struct {
 	ConfDir  string   // "": /etc/cni/net.d
 	BinDirs  []string // empty: where distributions install plugins
@@ -39,7 +37,6 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// Plugin is the network plugin "cni".
 type Plugin struct {
 	options Options
 	cni     *libcni.CNIConfig
@@ -49,8 +46,6 @@ type Plugin struct {
 
 var _ network.Plugin = (*Plugin)(nil)
 
-// New builds the plugin. Configurations are read at each use, so they
-// may come, change and go at any time. The defaults are dockershim's.
 func New(o Options) *Plugin {
 	o.ConfDir, o.CacheDir = cmp.Or(o.ConfDir, "/etc/cni/net.d"), cmp.Or(o.CacheDir, "/var/lib/cni/cache")
 	if len(o.BinDirs) == 0 {
@@ -82,14 +77,11 @@ func (p *Plugin) BinDirs() []string { return p.options.BinDirs }
 
 func (p *Plugin) Name() string { return network.NameCNI }
 
-// Mode lets the engine create a network namespace with a loopback interface only.
 func (p *Plugin) Mode() string { return "none" }
 
-// Publishes is false: the portmap plugin publishes ports.
 func (p *Plugin) Publishes() bool { return false }
 
-// SetUp connects a sandbox. When it fails the caller tears down, which also undoes what
-// plugins did before the one that failed.
+// SetUp leaves undoing a failure to TearDown.
 func (p *Plugin) SetUp(ctx context.Context, pod network.Pod) (err error) {
 	if pod.NetNS == "" {
 		return fmt.Errorf("the network namespace of pod sandbox %s is not on this host, so CNI cannot set it up: %w", pod.ID, errdefs.ErrFailedPrecondition)
@@ -123,10 +115,8 @@ func (p *Plugin) SetUp(ctx context.Context, pod network.Pod) (err error) {
 	return nil
 }
 
-// TearDown disconnects a sandbox, running or not, as often as it is called.
-// Every attachment in the cache is deleted with the configuration that made it.
-// Where there is none, a set-up may have been interrupted before libcni wrote to
-// its cache, so the present configuration is used. Without one there is no plugin to call.
+// TearDown deletes every attachment in the cache with the configuration that made it, as often as it is called.
+// Without one a set-up may have been interrupted, so the present configuration is used.
 func (p *Plugin) TearDown(ctx context.Context, pod network.Pod) (err error) {
 	ctx, l, err := p.lock(ctx, pod.ID)
 	if err != nil {
@@ -160,9 +150,8 @@ func (p *Plugin) TearDown(ctx context.Context, pod network.Pod) (err error) {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	// libcni does not report whether it could remove the attachments from its cache. On a
-	// disk that cannot be written plugins may not have freed what they say they have either,
-	// so that is an error and will be retried.
+	// libcni does not report that its cache could not be written. The plugins may not have freed addresses then, so
+	// it is an error.
 	if attachments, err = p.cni.GetCachedAttachments(pod.ID); err != nil {
 		return fmt.Errorf("CNI cache: %w", err)
 	}
@@ -175,8 +164,6 @@ func (p *Plugin) TearDown(ctx context.Context, pod network.Pod) (err error) {
 	return errors.Join(errs...)
 }
 
-// attached returns what an attachment was made with: the configuration, and the arguments
-// about the pod.
 func attached(a *libcni.NetworkAttachment, netns string) (*libcni.NetworkConfigList, *libcni.RuntimeConf, error) {
 	list, err := libcni.NetworkConfFromBytes(a.Config)
 	if err != nil {
@@ -191,8 +178,7 @@ func attached(a *libcni.NetworkAttachment, netns string) (*libcni.NetworkConfigL
 	return list, &libcni.RuntimeConf{ContainerID: a.ContainerID, NetNS: netns, IfName: a.IfName, Args: a.CniArgs, CapabilityArgs: a.CapabilityArgs}, nil
 }
 
-// del deletes once more without the namespace when it turns out to be gone:
-// plugins then free what is outside of it.
+// del tries once more without a namespace that is gone.
 func del(ctx context.Context, l podLock, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) error {
 	err := l.DelNetworkList(ctx, list, rt)
 	if err != nil && rt.NetNS != "" && strings.Contains(err.Error(), "no such file or directory") {
@@ -205,10 +191,8 @@ func del(ctx context.Context, l podLock, list *libcni.NetworkConfigList, rt *lib
 	return nil
 }
 
-// Reclaim tears down the networks of sandboxes that are gone and still in the cache, or have
-// the record of an interrupted set-up, and returns their ids. Then it calls the plugins'
-// garbage collection (CNI 1.1), unless the network is shared with a runtime that has another
-// cache.
+// Reclaim tears down the networks of sandboxes that are gone, or were interrupted, and returns their ids. Then it
+// calls the plugins' garbage collection (CNI 1.1), unless another runtime shares the network.
 func (p *Plugin) Reclaim(ctx context.Context, exists func(id string) bool, shared bool) ([]string, error) {
 	attachments, err := p.cni.GetCachedAttachments("")
 	if err != nil {
@@ -240,7 +224,6 @@ func (p *Plugin) Reclaim(ctx context.Context, exists func(id string) bool, share
 	return gone, errors.Join(errs...)
 }
 
-// ours reports whether a shim created an attachment.
 func ours(a *libcni.NetworkAttachment) bool {
 	for _, arg := range a.CniArgs {
 		if arg[0] == "K8S_POD_INFRA_CONTAINER_ID" {
@@ -250,9 +233,8 @@ func ours(a *libcni.NetworkAttachment) bool {
 	return false
 }
 
-// collect calls the plugins' garbage collection with the attachments in the cache, except
-// those that are gone. A set-up is not in the cache before its end: while one is in flight
-// nothing is collected.
+// collect calls the plugins' garbage collection. While a set-up is in flight, which is not in the cache, nothing is
+// collected.
 func (p *Plugin) collect(ctx context.Context, gone []string) error {
 	list, err := p.load()
 	if err != nil {

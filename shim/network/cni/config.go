@@ -15,8 +15,7 @@ import (
 	"github.com/crishim/crishim/shim/network"
 )
 
-// load returns the configuration for new pods: the first valid one in the order of file
-// names (dockershim: getDefaultCNINetwork).
+// load returns the first valid configuration by file name (dockershim: getDefaultCNINetwork).
 func (p *Plugin) load() (*libcni.NetworkConfigList, error) {
 	if p.options.Kubenet != nil {
 		return p.options.Kubenet.list(p.cidr())
@@ -61,26 +60,22 @@ func read(file string) (list *libcni.NetworkConfigList, err error) {
 	return list, nil
 }
 
-// wants reports whether a plugin of the list asks for a capability.
 func wants(list *libcni.NetworkConfigList, capability string) bool {
 	return slices.ContainsFunc(list.Plugins, func(p *libcni.PluginConfig) bool { return p.Network.Capabilities[capability] })
 }
 
-// Capabilities that plugins may ask for.
 const (
 	capPorts     = "portMappings"
 	capRanges    = "ipRanges"
 	capBandwidth = "bandwidth"
 )
 
-// Annotations that limit a pod's traffic, in bits per second.
 const (
 	annotationIngress = "kubernetes.io/ingress-bandwidth"
 	annotationEgress  = "kubernetes.io/egress-bandwidth"
 )
 
-// runtimeConf returns what plugins get about a pod (dockershim: buildCNIRuntimeConf). libcni
-// passes a capability only to the plugins that ask for it.
+// runtimeConf is dockershim's buildCNIRuntimeConf. libcni passes a capability only to plugins that ask for it.
 func (p *Plugin) runtimeConf(pod network.Pod) (*libcni.RuntimeConf, error) {
 	rates, err := bandwidth(pod.Annotations)
 	if err != nil {
@@ -117,8 +112,6 @@ func (p *Plugin) runtimeConf(pod network.Pod) (*libcni.RuntimeConf, error) {
 	return rt, nil
 }
 
-// ipRanges returns one set of ranges per address family, so that a pod gets an
-// address of each.
 func ipRanges(podCIDR string) [][]map[string]string {
 	var ranges [][]map[string]string
 	for cidr := range strings.SplitSeq(podCIDR, ",") {

@@ -24,15 +24,11 @@ import (
 )
 
 const (
-	// callTime bounds the plugins of one pod, as in dockershim.
 	callTime = 220 * time.Second
-	// strayTime bounds the wait for plugins that a killed shim has left running. One that
-	// takes longer hangs, or has started something that stays.
-	strayTime = 30 * time.Second
-	// Some plugins may be in the middle of being installed.
+	// strayTime bounds the wait for plugins of a killed shim.
+	strayTime              = 30 * time.Second
 	busyRetries, busyPause = 5, time.Second
-	// outputGrace is how long a plugin's output is read after its end.
-	outputGrace = 5 * time.Second
+	outputGrace            = 5 * time.Second
 )
 
 // A podLock allows to change one sandbox's network. It is a lock on a file, which plugins and
@@ -48,7 +44,6 @@ type podLock struct {
 	free func()
 }
 
-// exclusive waits for other calls about the pod and bounds the plugins' time.
 func (p *Plugin) exclusive(ctx context.Context, id string) (context.Context, func(), error) {
 	unlock, err := p.pods.Lock(ctx, id)
 	if err != nil {
@@ -61,7 +56,6 @@ func (p *Plugin) exclusive(ctx context.Context, id string) (context.Context, fun
 	}, nil
 }
 
-// lock is exclusive in other processes, too.
 func (p *Plugin) lock(ctx context.Context, id string) (context.Context, podLock, error) {
 	ctx, free, err := p.exclusive(ctx, id)
 	if err != nil {
@@ -81,7 +75,6 @@ func (p *Plugin) lock(ctx context.Context, id string) (context.Context, podLock,
 	return ctx, podLock{libcni.NewCNIConfigWithCacheDir(p.options.BinDirs, p.options.CacheDir, starter), file, free}, nil
 }
 
-// unlock keeps the record of a change that is not complete.
 func (l podLock) unlock(complete bool) {
 	switch {
 	case l.file == nil:
@@ -93,12 +86,10 @@ func (l podLock) unlock(complete bool) {
 	l.free()
 }
 
-// lockPath returns the path of a sandbox's lock file, or of their directory.
 func (p *Plugin) lockPath(id string) string {
 	return filepath.Join(p.options.CacheDir, "crishim", id)
 }
 
-// lockFile waits for a sandbox's lock. A stray plugin keeps it, but not for longer than strayTime.
 func (p *Plugin) lockFile(ctx context.Context, id string) (*filelock.Lock, error) {
 	if filepath.Base(id) != id || id == "." || id == ".." || id == string(filepath.Separator) {
 		return nil, fmt.Errorf("%q is no id of a pod sandbox", id)
@@ -136,7 +127,6 @@ func (p *Plugin) gcLock(ctx context.Context, how int) (*os.File, error) {
 	}
 }
 
-// interrupted returns the sandboxes with a lock file: the change was interrupted, or goes on.
 func (p *Plugin) interrupted() ([]string, error) {
 	entries, err := os.ReadDir(p.lockPath(""))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -149,8 +139,7 @@ func (p *Plugin) interrupted() ([]string, error) {
 	return ids, nil
 }
 
-// starter starts plugins for libcni. A plugin that takes too long is killed with the processes
-// that it has started, so that none of them is still at work during a tear-down.
+// starter kills a plugin that takes too long with its descendants, so that none is at work during a tear-down.
 type starter struct {
 	version.PluginDecoder
 
@@ -163,7 +152,6 @@ func (*starter) FindInPath(plugin string, dirs []string) (string, error) {
 	return invoke.FindInPath(plugin, dirs)
 }
 
-// ExecPlugin runs a plugin with the configuration as its input, and returns its output.
 func (s *starter) ExecPlugin(ctx context.Context, path string, config []byte, environ []string) ([]byte, error) {
 	for try := 0; ; try++ {
 		out, err := s.run(ctx, path, config, environ)
@@ -185,8 +173,7 @@ func (s *starter) run(ctx context.Context, path string, config []byte, environ [
 	if s.lock != nil {
 		cmd.ExtraFiles = []*os.File{s.lock}
 	}
-	// A session of its own, so that all of it is killed, and that a Ctrl-C at the terminal does not reach it: crishim
-	// undoes the set-up.
+	// A session of its own, so that all of it is killed, and a Ctrl-C does not reach it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.WaitDelay = outputGrace
 	err := cmd.Run()

@@ -15,14 +15,12 @@ import (
 	"github.com/containernetworking/cni/libcni"
 )
 
-// Hairpin modes: how a pod reaches itself through its service or host port.
 const (
 	HairpinNone        = "none"
 	HairpinVeth        = "hairpin-veth"
 	HairpinPromiscuous = "promiscuous-bridge"
 )
 
-// CheckHairpin refuses modes that do not exist.
 func CheckHairpin(mode string) error {
 	switch mode {
 	case "", HairpinNone, HairpinVeth, HairpinPromiscuous:
@@ -31,20 +29,17 @@ func CheckHairpin(mode string) error {
 	return fmt.Errorf("hairpin mode %q is none of %s, %s, %s: %w", mode, HairpinNone, HairpinVeth, HairpinPromiscuous, errdefs.ErrInvalidArgument)
 }
 
-// Kubenet is the network that was built into kubelets: a bridge with addresses from the pod
-// CIDR, made of the standard plugins. A kubelet called it kubenet.
+// Kubenet is the network kubenet that was built into kubelets, made of the standard plugins.
 type Kubenet struct {
 	Bridge  string // "": cbr0
 	MTU     int    // 0: the kernel's
 	Hairpin string // "": HairpinPromiscuous, as in a kubelet
-	// NonMasquerade has the ranges, one of IPv4 and one of IPv6 at most, towards which pods
-	// keep their own addresses; "": the pod CIDR.
+	// NonMasquerade has the ranges, one per family, towards which pods keep their addresses; "": the pod CIDR.
 	NonMasquerade string
 
 	mu sync.Mutex // rules are checked and appended by one pod at a time
 }
 
-// list returns the configuration.
 func (k *Kubenet) list(podCIDR string) (*libcni.NetworkConfigList, error) {
 	if podCIDR == "" {
 		return nil, fmt.Errorf("cni config uninitialized: kubenet needs a pod CIDR: %w", errdefs.ErrFailedPrecondition)
@@ -79,9 +74,7 @@ func (k *Kubenet) list(podCIDR string) (*libcni.NetworkConfigList, error) {
 	return libcni.NetworkConfFromBytes(b)
 }
 
-// masquerade adds a rule for each family that gives packets to addresses outside of
-// NonMasquerade the node's address, as in kubelets. The bridge plugin can do that for the pod
-// CIDR alone.
+// masquerade adds a rule per family, as kubelets did. The bridge plugin can do that for the pod CIDR alone.
 func (k *Kubenet) masquerade(ctx context.Context, podCIDR string) error {
 	if k.NonMasquerade == "" {
 		return nil

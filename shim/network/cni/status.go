@@ -17,8 +17,6 @@ import (
 	"github.com/crishim/crishim/shim/network"
 )
 
-// Status returns an error while no pod can be connected: there is no configuration or no pod CIDR
-// yet, or a plugin reports it.
 func (p *Plugin) Status(ctx context.Context) error {
 	list, err := p.load()
 	if err != nil {
@@ -33,8 +31,6 @@ func (p *Plugin) Status(ctx context.Context) error {
 	return nil
 }
 
-// Usable returns an error when there is no configuration, or one of its plugins is not on this
-// host. No plugin is run.
 func (p *Plugin) Usable() error {
 	list, err := p.load()
 	if err != nil {
@@ -48,7 +44,6 @@ func (p *Plugin) Usable() error {
 	return nil
 }
 
-// Check asks the plugins whether a pod's network is as they set it up.
 func (p *Plugin) Check(ctx context.Context, pod network.Pod) error {
 	ctx, done, err := p.exclusive(ctx, pod.ID)
 	if err != nil {
@@ -77,9 +72,8 @@ func (p *Plugin) Check(ctx context.Context, pod network.Pod) error {
 	return nil
 }
 
-// Addresses come from libcni's cache, IPv4 first, which is what tools that know one address
-// expect. For a pod that is not in it, because another shim has another cache, they are read
-// inside its network namespace.
+// Addresses lists IPv4 first, for tools that know one address. They are read in the namespace if another shim's cache
+// has them.
 func (p *Plugin) Addresses(_ context.Context, pod network.Pod) ([]string, error) {
 	attachments, err := p.cni.GetCachedAttachments(pod.ID)
 	if err != nil {
@@ -116,7 +110,6 @@ func (p *Plugin) Addresses(_ context.Context, pod network.Pod) ([]string, error)
 	return ordered(ips), nil
 }
 
-// cached returns the addresses of an attachment's cached result.
 func (p *Plugin) cached(a *libcni.NetworkAttachment) ([]net.IP, error) {
 	list, rt, err := attached(a, "")
 	if err != nil {
