@@ -24,7 +24,7 @@ import (
 	"github.com/crishim/crishim/imagefile"
 )
 
-// Store is the images, content and snapshots of a containerd.
+// Store reads and writes the images, content and snapshots of a containerd.
 type Store struct {
 	content   content.ContentClient
 	images    images.ImagesClient
@@ -33,13 +33,13 @@ type Store struct {
 	plugins   introspection.IntrospectionClient
 }
 
-// noContent is the digest of nothing.
+// noContent is the digest of empty content.
 const noContent = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-// namespace is that of CRI.
+// namespace is the namespace of CRI.
 const namespace = "k8s.io"
 
-// Open returns the store behind a connection, and false where that is no containerd's.
+// Open returns the store behind a connection, and false for another runtime.
 func Open(ctx context.Context, conn grpc.ClientConnInterface) (*Store, bool) {
 	s := &Store{content.NewContentClient(conn), images.NewImagesClient(conn), leases.NewLeasesClient(conn), snapshots.NewSnapshotsClient(conn), introspection.NewIntrospectionClient(conn)}
 	_, err := s.content.Info(in(ctx), &content.InfoRequest{Digest: noContent})
@@ -50,7 +50,7 @@ func in(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
 }
 
-// Images returns images, by name or id, with the manifests for a platform whose content is there; nil is any platform.
+// Images returns images, by name or id, with the present manifests for a platform, or for any.
 func (s *Store) Images(ctx context.Context, refs []string, platform *v1.Platform, watch imagefile.Watch) ([]imagefile.Image, error) {
 	ctx = in(ctx)
 	finder := imagefile.NewFinder(reader{s, ctx}, platform, watch)
@@ -129,7 +129,7 @@ func (b *blob) Close() error {
 // alsoRuns lists the other architectures whose images containerd accepts.
 var alsoRuns = map[string]string{"amd64": "386", "arm64": "arm"}
 
-// Platforms returns the platforms whose images CRI lists, the runtime's own first. Nothing means that it does not say.
+// Platforms returns the platforms whose images CRI lists, the runtime's own first, or nil if it does not say.
 func (s *Store) Platforms(ctx context.Context) (platforms []v1.Platform) {
 	answer, err := s.plugins.Plugins(in(ctx), &introspection.PluginsRequest{Filters: []string{"id==cri", "id==images"}})
 	if err != nil {

@@ -17,13 +17,13 @@ import (
 	"github.com/crishim/crishim/imagefile"
 )
 
-// gcRef labels content with what it refers to, which containerd keeps as long.
+// gcRef labels content with its references, which containerd keeps as long as the content.
 const gcRef = "containerd.io/gc.ref.content."
 
-// managed marks an image that is the CRI plugin's, as those that it pulls.
+// managed labels the images of the CRI plugin.
 const managed, managedValue = "io.cri-containerd.image", "managed"
 
-// finish stores documents from the leaves up, then the names, as a pull by CRI makes them.
+// finish stores the documents from the leaves up, then the names, as a pull by CRI does.
 func (w *writer) finish(list []imagefile.Image) error {
 	document := func(d imagefile.Document, labels map[string]string) error {
 		return w.write(d.Descriptor, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(d.Text)), nil }, labels)
@@ -66,7 +66,7 @@ func (w *writer) finish(list []imagefile.Image) error {
 	return nil
 }
 
-// name gives an image a name, which may have been another one's.
+// name creates or moves a name.
 func (w *writer) name(name string, target v1.Descriptor) error {
 	image := &images.Image{
 		Name: name, Labels: map[string]string{managed: managedValue},
@@ -82,7 +82,6 @@ func (w *writer) name(name string, target v1.Descriptor) error {
 	return err
 }
 
-// update adds labels to content.
 func (w *writer) update(d string, labels map[string]string) error {
 	if len(labels) == 0 {
 		return nil

@@ -32,11 +32,10 @@ type Usage struct {
 	Active map[string]string    // the snapshots of containers, by the snapshotter
 }
 
-// snapshotRef labels the content whose layers are unpacked, followed by a snapshotter.
+// snapshotRef labels unpacked layers; a snapshotter follows.
 const snapshotRef = "containerd.io/gc.ref.snapshot."
 
-// Usage follows the labels by which containerd itself collects garbage, from the images on. The sizes are those that
-// it has written down; no disk is walked.
+// Usage follows the labels by which containerd collects garbage. The sizes are in its database; no disk is walked.
 func (s *Store) Usage(ctx context.Context) (*Usage, error) {
 	ctx = in(ctx)
 	g := &graph{indices: map[string]int32{}, refs: map[int32][]string{}, usage: &Usage{Images: map[string][]int32{}, Came: map[string]time.Time{}, Active: map[string]string{}}}
@@ -81,7 +80,7 @@ func (s *Store) Usage(ctx context.Context) (*Usage, error) {
 	return g.usage, nil
 }
 
-// graph is parts by name, and what they refer to.
+// graph holds parts by name, with their references.
 type graph struct {
 	usage   *Usage
 	indices map[string]int32
@@ -96,7 +95,7 @@ func (g *graph) add(name string, size int64, refs []string) int32 {
 	return index
 }
 
-// reach returns the parts that one leads to, with itself.
+// reach returns a part and all parts below it.
 func (g *graph) reach(name string) []int32 {
 	var found []int32
 	seen := map[string]bool{}
@@ -115,7 +114,7 @@ func (g *graph) reach(name string) []int32 {
 	return found
 }
 
-// readContent adds all content, and returns the snapshotters that it names.
+// readContent adds all content, and returns the snapshotters in its labels.
 func (s *Store) readContent(ctx context.Context, g *graph) ([]string, error) {
 	list, err := s.content.List(ctx, &content.ListContentRequest{})
 	if err != nil {
@@ -142,7 +141,8 @@ func (s *Store) readContent(ctx context.Context, g *graph) ([]string, error) {
 	})
 }
 
-// readSnapshots adds those of a snapshotter. Of what a container writes to the size is not asked for.
+// readSnapshots adds the snapshots of a snapshotter. It asks for no size of a container's own, for which containerd
+// walks the files.
 func (s *Store) readSnapshots(ctx context.Context, name string, g *graph) error {
 	list, err := s.snapshots.List(ctx, &snapshots.ListSnapshotsRequest{Snapshotter: name})
 	if err != nil {
@@ -182,13 +182,12 @@ func (s *Store) readSnapshots(ctx context.Context, name string, g *graph) error 
 	return work.Wait()
 }
 
-// Written returns what a container has written, for which containerd walks its files.
+// Written returns the size of a container's own snapshot, for which containerd walks its files.
 func (s *Store) Written(ctx context.Context, id, snapshotter string) (int64, error) {
 	answer, err := s.snapshots.Usage(in(ctx), &snapshots.UsageRequest{Snapshotter: cmp.Or(snapshotter, "overlayfs"), Key: id})
 	return answer.GetSize(), err
 }
 
-// each calls do with each message of a stream.
 func each[M any](recv func() (M, error), do func(M)) error {
 	for {
 		m, err := recv()
@@ -202,7 +201,7 @@ func each[M any](recv func() (M, error), do func(M)) error {
 	}
 }
 
-// LayerSizes returns what the layers of an image take on the disk where they are unpacked; -1 where they are not.
+// LayerSizes returns the sizes of unpacked layers, or -1 for others.
 func (s *Store) LayerSizes(ctx context.Context, snapshotter string, diffIDs []digest.Digest) []int64 {
 	var sizes []int64
 	for _, chain := range identity.ChainIDs(append([]digest.Digest(nil), diffIDs...)) {
@@ -216,8 +215,8 @@ func (s *Store) LayerSizes(ctx context.Context, snapshotter string, diffIDs []di
 	return sizes
 }
 
-// Overlay returns the directories of a container's file system: what it has written, and its image's layers, the
-// topmost first. Info is that of its status by CRI.
+// Overlay returns the upper directory of a container and the layers of its image, the topmost first. Info is that of its
+// status by CRI.
 func (s *Store) Overlay(ctx context.Context, info map[string]string) (upper string, lower []string, err error) {
 	var of struct{ Snapshotter, SnapshotKey string }
 	if err := json.Unmarshal([]byte(info["info"]), &of); err != nil || of.SnapshotKey == "" {

@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// leaseTime is when containerd removes the lease of a client that was killed, with what it held, unless another load
-	// comes before. containerd's own client has the same.
+	// leaseTime is when containerd removes the lease of a killed client, with its content, unless another load comes
+	// before. containerd's own client has the same.
 	leaseTime   = 24 * time.Hour
 	leasePrefix = "crishim-"
 	// leaseOwner labels a lease with the mark of its process.
@@ -43,7 +43,7 @@ func (s *Store) Load(ctx context.Context, list []imagefile.Image) error {
 	return w.end(w.load(list))
 }
 
-// writer stores content, held by a lease.
+// writer stores content under a lease.
 type writer struct {
 	store *Store
 	ctx   context.Context //nolint:containedctx // a load is one call, with its lease
@@ -51,7 +51,7 @@ type writer struct {
 	count int // of writes
 }
 
-// newWriter removes the leases of loads that were killed on this machine, and creates one. What it cannot remove expires.
+// newWriter removes the leases of killed loads of this machine, and creates one. Leases that it cannot remove expire.
 func (s *Store) newWriter(ctx context.Context, owner string) (*writer, error) {
 	ctx = in(ctx)
 	list, err := s.leases.List(ctx, &leases.ListRequest{})
@@ -70,7 +70,7 @@ func (s *Store) newWriter(ctx context.Context, owner string) (*writer, error) {
 	return &writer{store: s, ctx: metadata.AppendToOutgoingContext(ctx, "containerd-lease", id), lease: id}, err
 }
 
-// end removes the lease, after a failure with what it held.
+// end removes the lease, and after a failure its content.
 func (w *writer) end(err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), 30*time.Second)
 	defer cancel()
@@ -91,10 +91,10 @@ func (w *writer) load(list []imagefile.Image) error {
 	return w.finish(list)
 }
 
-// writeSize is how much goes into one message.
+// writeSize is the size of one message.
 const writeSize = 1 << 20
 
-// write stores content, or only sets its labels where it is there.
+// write stores content. Content that exists only gets the labels.
 func (w *writer) write(d v1.Descriptor, open func() (io.ReadCloser, error), labels map[string]string) error {
 	err := w.send(d, open, labels)
 	if status.Code(err) == codes.AlreadyExists { // the lease holds it from now on

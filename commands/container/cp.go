@@ -30,9 +30,8 @@ type cpOptions struct {
 	session   cli.Session
 }
 
-// NewCp returns the verb that copies files between a container and this machine. CRI has no call for
-// that: it is done by the private service of our own shim, else by a tar in the container, else through
-// /proc (cp_files.go).
+// NewCp returns the verb that copies files between a container and this machine. CRI has no call for that; see
+// openFiles.
 func NewCp(env *cli.Env) *cli.Verb {
 	o := &cpOptions{}
 	return &cli.Verb{
@@ -78,7 +77,7 @@ func (o *cpOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 	return err
 }
 
-// splitPath splits CONTAINER:PATH. What begins with / or . is local, even with a colon in it.
+// splitPath splits CONTAINER:PATH. A path that begins with / or . is local, even with a colon in it.
 func splitPath(arg string) (container, path string, remote bool) {
 	if strings.HasPrefix(arg, "/") || strings.HasPrefix(arg, ".") {
 		return "", arg, false
@@ -110,7 +109,6 @@ func (o *cpOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 	return p.download(ctx)
 }
 
-// copier is one copy.
 type copier struct {
 	*cpOptions
 	env      *cli.Env
@@ -130,8 +128,8 @@ func (p *copier) archiveOptions() archive.Options {
 	return o
 }
 
-// download reads a tar stream from the container. The container is not trusted: archive.Unpack keeps
-// everything below the destination.
+// download reads a tar stream from the container, which is not trusted: archive.Unpack keeps everything below the
+// destination.
 func (p *copier) download(ctx context.Context) error {
 	dir, name := splitRemote(p.from)
 	if p.to == "-" {
@@ -161,8 +159,7 @@ func (p *copier) download(ctx context.Context) error {
 	return cmp.Or(err, <-unpacked)
 }
 
-// splitRemote returns the directory for tar to change to and the name to archive there, which never begins
-// with a dash.
+// splitRemote returns the directory for tar to change to and the name to archive, which never begins with a dash.
 func splitRemote(from string) (dir, name string) {
 	clean := path.Clean("/" + from)
 	if clean == "/" || strings.HasSuffix(from, "/.") || from == "." {
@@ -171,8 +168,7 @@ func splitRemote(from string) (dir, name string) {
 	return path.Dir(clean), "./" + path.Base(clean)
 }
 
-// destination returns where to unpack and under which name; an empty one is for the contents of a
-// directory.
+// destination returns the directory to unpack in and the new name; no name stands for the contents of a directory.
 func destination(to, base string) (dir, name string, err error) {
 	info, err := os.Stat(to)
 	switch {
@@ -193,7 +189,7 @@ func destination(to, base string) (dir, name string, err error) {
 	return parent, filepath.Base(to), nil
 }
 
-// localSource is what is copied into a container.
+// localSource is the source of an upload.
 type localSource struct {
 	path     string // empty for a tar stream on stdin
 	dir      bool
@@ -220,7 +216,6 @@ func findSource(from string) (localSource, error) {
 	return s, err
 }
 
-// uploadFrom sends a tar stream to the container.
 func (p *copier) uploadFrom(ctx context.Context, s localSource) error {
 	isDir, known, err := p.files.isDir(ctx, p.to)
 	if err != nil {

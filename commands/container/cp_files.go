@@ -24,9 +24,8 @@ import (
 	"github.com/crishim/crishim/commands/container/procroot"
 )
 
-// containerFiles gives access to the files of a container.
 type containerFiles interface {
-	// isDir reports whether a path is a directory or a symbolic link to one, as far as that is known.
+	// isDir reports whether a path is a directory or a symbolic link to one, if that is known.
 	isDir(ctx context.Context, file string) (dir, known bool, err error)
 	// read writes the file called name in dir as a tar stream to out.
 	read(ctx context.Context, dir, name string, out io.Writer) error
@@ -35,8 +34,8 @@ type containerFiles interface {
 	close()
 }
 
-// openFiles chooses our own shim's service, a tar in the container, or /proc where the container has no tar or CRI
-// cannot carry the path.
+// openFiles chooses our own shim's service or a tar in the container. Without a tar, or for a path that CRI cannot
+// carry, it chooses /proc.
 func (p *copier) openFiles(ctx context.Context, own bool) (containerFiles, error) {
 	if own {
 		return engineFiles{p}, nil
@@ -65,8 +64,7 @@ func (p *copier) openFiles(ctx context.Context, own bool) (containerFiles, error
 	return &procFiles{p, root}, nil
 }
 
-// hasTar reports whether the container has a tar. Its exit status does not matter: not every tar has
-// --version.
+// hasTar ignores the exit status: not every tar has --version.
 func (p *copier) hasTar(ctx context.Context) (bool, error) {
 	_, err := p.conn.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: p.id, Cmd: []string{"tar", "--version"}})
 	var missing *cli.StatusError
@@ -79,8 +77,8 @@ func (p *copier) hasTar(ctx context.Context) (bool, error) {
 	return err == nil, err
 }
 
-// processRoot opens the root directory of the container's process, which containerd and CRI-O have in
-// their verbose status.
+// processRoot opens the root directory of the container's process. containerd and CRI-O have its id in their verbose
+// status.
 func (p *copier) processRoot(ctx context.Context) (*procroot.Root, error) {
 	if !strings.HasPrefix(p.conn.RuntimeEndpoint, "unix:") {
 		return nil, fmt.Errorf("%s may be on another machine", p.conn.RuntimeEndpoint)
@@ -98,10 +96,9 @@ func (p *copier) processRoot(ctx context.Context) (*procroot.Root, error) {
 	return procroot.Open(details.PID, p.id)
 }
 
-// engineFiles reads and writes files through our own shim's service, of stopped containers too.
+// engineFiles uses our own shim's service, which also reaches stopped containers.
 type engineFiles struct{ *copier }
 
-// absent replaces the engine's error about a path that does not exist.
 func (e engineFiles) absent(file string, err error) error {
 	if cli.IsGone(err) {
 		return fmt.Errorf("there is no %s in %s", file, e.name)
@@ -125,8 +122,8 @@ func (e engineFiles) read(ctx context.Context, dir, name string, out io.Writer) 
 }
 
 func (e engineFiles) write(ctx context.Context, dir string, content io.Reader) error {
-	// The owners are those of the archive, which has them if they are wanted. Not copyOwner: with it the
-	// engine looks up the container's user, and it does so among the host's.
+	// The archive has the owners if they are wanted. copyOwner would make the engine look up the container's user among
+	// the host's.
 	return e.absent(dir, e.conn.WriteArchive(ctx, e.id, path.Clean("/"+dir), false, content))
 }
 
@@ -142,7 +139,6 @@ func (e engineFiles) isDir(ctx context.Context, file string) (dir, known bool, e
 	return mode(st).IsDir(), true, err
 }
 
-// tarFiles reads and writes files through a tar in the container.
 type tarFiles struct{ *copier }
 
 func (tarFiles) close() {}
@@ -159,7 +155,7 @@ func (f tarFiles) write(ctx context.Context, dir string, content io.Reader) erro
 	return f.tar(ctx, content, io.Discard, args...)
 }
 
-// isDir needs test in the container.
+// isDir needs the program test in the container.
 func (f tarFiles) isDir(ctx context.Context, file string) (dir, known bool, err error) {
 	res, err := f.conn.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: f.id, Cmd: []string{"test", "-d", file}})
 	if err != nil || res.GetExitCode() > 1 {
@@ -190,7 +186,7 @@ func (f tarFiles) tar(ctx context.Context, in io.Reader, out io.Writer, args ...
 	return err
 }
 
-// firstBytes keeps the first 4 KiB that are written to it.
+// firstBytes keeps the first 4 KiB.
 type firstBytes []byte
 
 func (f *firstBytes) Write(p []byte) (int, error) {
@@ -198,7 +194,7 @@ func (f *firstBytes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// procFiles reads and writes files of a running container below /proc/PID/root.
+// procFiles uses /proc/PID/root of a running container.
 type procFiles struct {
 	*copier
 	root *procroot.Root
@@ -246,7 +242,6 @@ func (f *procFiles) open(dir string) (*os.Root, archive.Options, error) {
 	return root, o, err
 }
 
-// in adds the container to an error.
 func (f *procFiles) in(err error) error {
 	if err != nil {
 		return fmt.Errorf("in %s: %w", f.name, err)
@@ -254,7 +249,7 @@ func (f *procFiles) in(err error) error {
 	return nil
 }
 
-// untilDone is a stream that fails when its context is done.
+// untilDone is a stream that fails once its context is done.
 type untilDone struct {
 	ctx context.Context
 	out io.Writer

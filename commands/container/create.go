@@ -115,7 +115,6 @@ func (o *createOptions) print(env *cli.Env, podID string) error {
 	return cli.PrintRequest(env, &runtimeapi.CreateContainerRequest{PodSandboxId: podID, Config: o.container, SandboxConfig: o.pod})
 }
 
-// createContainer completes the configuration and creates the container, for every verb that does.
 func createContainer(ctx context.Context, conn *client.Conn, podID string, container *runtimeapi.ContainerConfig, pod *runtimeapi.PodSandboxConfig, opts ...grpc.CallOption) (string, error) {
 	completeContainer(container, pod)
 	res, err := conn.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: podID, Config: container, SandboxConfig: pod}, opts...)
@@ -125,8 +124,7 @@ func createContainer(ctx context.Context, conn *client.Conn, podID string, conta
 	return res.GetContainerId(), err
 }
 
-// completeContainer sets the path of the log where the pod has a directory for it, and the names
-// that the user gave the images of the container and its mounts.
+// completeContainer sets the log path, if the pod has a log directory, and UserSpecifiedImage.
 func completeContainer(container *runtimeapi.ContainerConfig, pod *runtimeapi.PodSandboxConfig) {
 	if container.LogPath == "" && pod.GetLogDirectory() != "" {
 		container.LogPath = fmt.Sprintf("%s.%d.log", container.GetMetadata().GetName(), container.GetMetadata().GetAttempt())
@@ -142,8 +140,8 @@ func completeContainer(container *runtimeapi.ContainerConfig, pod *runtimeapi.Po
 	}
 }
 
-// completeAttempt sets the attempt of a new container to the one after those of its name that
-// have ended in the pod. If one has not, its number is kept, so that the runtime refuses a second one.
+// completeAttempt sets the attempt after the last one that has ended in the pod. It keeps the number of one that has not
+// ended, so that the runtime refuses the container.
 func completeAttempt(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandbox, container *runtimeapi.ContainerConfig) error {
 	earlier, err := conn.AttemptsOf(ctx, pod, container.GetMetadata().GetName())
 	for _, c := range earlier {
@@ -156,9 +154,8 @@ func completeAttempt(ctx context.Context, conn *client.Conn, pod *runtimeapi.Pod
 	return err
 }
 
-// completeFromPod completes a pod configuration from a file with what the pod was made with: the
-// uid may have been generated then. The runtime is asked only for a log directory: not the embedded
-// shim, which reads the engine's logs, nor when crishim has made one itself.
+// completeFromPod adds the generated uid, namespace and log directory of an existing pod to a configuration from a file.
+// The embedded shim reads the engine's logs and needs no log directory.
 func completeFromPod(ctx context.Context, conn *client.Conn, config *runtimeapi.PodSandboxConfig, pod *runtimeapi.PodSandbox) error {
 	if config.Metadata.Uid == "" {
 		config.Metadata.Uid = pod.GetMetadata().GetUid()
@@ -178,8 +175,8 @@ func completeFromPod(ctx context.Context, conn *client.Conn, config *runtimeapi.
 	return err
 }
 
-// podConfigOf returns the configuration of an existing pod, which runtimes need again for each
-// container. containerd and CRI-O have it in their verbose status; else it is made from the status.
+// podConfigOf returns the configuration of an existing pod, which runtimes need for each container. containerd and CRI-O
+// have it in their verbose status; otherwise it is made from the status.
 func podConfigOf(ctx context.Context, conn *client.Conn, id string) (*runtimeapi.PodSandboxConfig, error) {
 	res, err := conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
 	if err != nil {

@@ -31,8 +31,8 @@ type debugOptions struct {
 	copyTo  string // the name of the pod of a copy to run in
 }
 
-// NewDebug returns the verb that runs another image's tools on a container: in a container of its own in
-// the same pod, which sees the target's processes and, through them, its files.
+// NewDebug returns the verb that runs tools of another image in a container of the same pod. It sees the target's
+// processes and, through them, its files.
 func NewDebug(env *cli.Env) *cli.Verb {
 	o := &debugOptions{image: debugImage, profile: "general"}
 	image := cli.Typed(&o.image, cli.NotEmpty, "image", "debug with `IMAGE`, which is pulled if it is missing")
@@ -102,8 +102,8 @@ func (o *debugOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn)
 	}
 	id, err := createContainer(ctx, conn, target.GetPodSandboxId(), config, pod)
 	if status.Code(err) == codes.InvalidArgument {
-		// A target in the process namespace of its pod, or of the node, has none of its own; then
-		// the debug container shares that.
+		// A target in the process namespace of its pod or node has none of its own: the debug container shares the
+		// pod's.
 		config.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{
 			Pid: pod.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid(),
 		}
@@ -126,8 +126,8 @@ func (o *debugOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn)
 	return o.exec.inOne(ctx, conn, helper, o.exec.session.Streams(env))
 }
 
-// config returns the configuration of a container that only waits for SIGTERM. The command is run in it
-// with exec: an attach would miss what a command writes first.
+// config returns a container that only waits for SIGTERM. The command is run by exec: an attach would miss its first
+// output.
 func (o *debugOptions) config(target string) *runtimeapi.ContainerConfig {
 	capabilities := []string{"SYS_PTRACE"}
 	if o.profile == "net" || o.profile == "sys" {
@@ -153,8 +153,8 @@ func (o *debugOptions) config(target string) *runtimeapi.ContainerConfig {
 	return config
 }
 
-// remove removes the debug container, also after an interrupt. It has to end by itself: if its shell is
-// killed first, its sleep goes to the target's first process, which may never reap it.
+// remove removes the debug container, also after an interrupt. The container must end by itself: if its shell is killed
+// first, its sleep becomes a child of the target's first process, which may never reap it.
 func (o *debugOptions) remove(ctx context.Context, env *cli.Env, conn *client.Conn, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()

@@ -16,8 +16,8 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// runCopy runs the command, or a shell, in a copy of the container, in a new pod: of its image, environment, mounts
-// and security. The container and its pod need not run, and are left alone.
+// runCopy runs the command, or a shell, in a copy of the container in a new pod. The container and its pod need not run,
+// and are left alone.
 func (o *debugOptions) runCopy(ctx context.Context, env *cli.Env, conn *client.Conn) error {
 	target, err := conn.FindContainer(ctx, o.exec.in.Query(o.exec.target, client.Any))
 	if err != nil {
@@ -39,8 +39,8 @@ func (o *debugOptions) runCopy(ctx context.Context, env *cli.Env, conn *client.C
 	return cli.Join(err, r.cleanUp(ctx, !o.keep))
 }
 
-// createCopy makes the pod and the container. The container is the engine's own copy below crishim's dockershim, else
-// one with the configuration that the runtime tells.
+// createCopy makes the pod and the container. crishim's dockershim copies the engine's container; other runtimes get the
+// configuration from their verbose status.
 func (o *debugOptions) createCopy(ctx context.Context, env *cli.Env, r *runner, target *runtimeapi.Container) error {
 	handler, err := o.copyPod(ctx, r, target.GetPodSandboxId())
 	if err != nil {
@@ -83,8 +83,8 @@ func (o *debugOptions) createCopy(ctx context.Context, env *cli.Env, r *runner, 
 	return err
 }
 
-// copyPod sets the configuration of a pod like another one, and returns its runtime handler. It has a network of its
-// own without ports, since the other pod may have the host's, and is in no cgroup of a kubelet's.
+// copyPod sets the configuration of a pod like another one, and returns its runtime handler. Host ports are left out,
+// since the other pod may hold them, and so is a kubelet's cgroup.
 func (o *debugOptions) copyPod(ctx context.Context, r *runner, like string) (handler string, err error) {
 	if r.pod, err = podConfigOf(ctx, r.conn, like); err != nil {
 		return "", err
@@ -114,7 +114,7 @@ func (o *debugOptions) copyPod(ctx context.Context, r *runner, like string) (han
 	return handler, nil
 }
 
-// withoutKubelets returns labels or annotations without those by which kubelets and crishim find their pods.
+// withoutKubelets drops the labels or annotations by which kubelets and crishim find their pods.
 func withoutKubelets(all map[string]string) map[string]string {
 	kept := map[string]string{}
 	for key, value := range all {

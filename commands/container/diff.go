@@ -27,8 +27,8 @@ type diffOptions struct {
 	in        cli.Within
 }
 
-// NewDiff returns the verb that lists what a container has changed. CRI has no call for that: our own shim has its
-// private service, containerd a directory of the changes.
+// NewDiff returns the verb that lists changed files. CRI has no call for that: our own shim has its private service,
+// containerd the upper directory of an overlay.
 func NewDiff(env *cli.Env) *cli.Verb {
 	o := &diffOptions{}
 	return &cli.Verb{
@@ -73,14 +73,14 @@ func (o *diffOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	return files.changes(ctx, say)
 }
 
-// overlay is the directories of a container: what it has written, and its image's layers, the topmost first.
+// overlay is the upper directory of a container and the layers of its image, the topmost first.
 type overlay struct {
 	upper  string
 	lower  []string
 	mounts []string // paths in the container; runtimes create them where the image does not have them
 }
 
-// overlayOf returns the overlay of a container of containerd, whose status has the names of its snapshot.
+// overlayOf reads the snapshot's name from the verbose status of containerd.
 func overlayOf(ctx context.Context, conn *client.Conn, store *containerd.Store, id string) (o overlay, err error) {
 	res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {
@@ -101,8 +101,8 @@ func overlayOf(ctx context.Context, conn *client.Conn, store *containerd.Store, 
 	return o, err
 }
 
-// changes compares the upper directory of an overlay with the layers below it, in the order of paths. The container may
-// write there meanwhile: no link that it creates leads out of the directory.
+// changes compares the upper directory with the layers, in the order of paths. The container may write there at the same
+// time: no link leads out of the directory.
 func (o overlay) changes(ctx context.Context, say func(kind, path string) error) error {
 	top, err := os.OpenRoot(o.upper)
 	if errors.Is(err, fs.ErrPermission) {
@@ -131,7 +131,6 @@ func (o overlay) changes(ctx context.Context, say func(kind, path string) error)
 	return w.walk(ctx, ".", false)
 }
 
-// changeWalk walks through what a container has written.
 type changeWalk struct {
 	overlay
 
@@ -143,10 +142,10 @@ type changeWalk struct {
 
 type change struct{ kind, path string }
 
-// openDir opens a directory, and nothing that has taken its place meanwhile.
+// openDir opens a directory, and not a link that has replaced it.
 const openDir = os.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW
 
-// walk compares what is in a directory. Hidden is that nothing of the layers is seen there.
+// walk compares one directory. hidden means that an opaque directory above hides the layers.
 func (w *changeWalk) walk(ctx context.Context, dir string, hidden bool) error {
 	f, err := w.top.OpenFile(dir, openDir, 0)
 	if err != nil && dir != "." {
@@ -187,8 +186,8 @@ func (w *changeWalk) walk(ctx context.Context, dir string, hidden bool) error {
 	return nil
 }
 
-// compare says what a path has become. Below is what the layers have there, nil for nothing; replaced is that
-// nothing of it is left in a directory.
+// compare reports one path. below is the file in the layers, or nil; replaced means that an opaque directory replaces
+// it.
 func (w *changeWalk) compare(name string, info, below fs.FileInfo, replaced bool) error {
 	w.parents = slices.DeleteFunc(w.parents, func(p change) bool { return !strings.HasPrefix(name, p.path+"/") })
 	c := change{"A", name}
@@ -217,19 +216,19 @@ func (w *changeWalk) compare(name string, info, below fs.FileInfo, replaced bool
 	return nil
 }
 
-// mountedIn reports whether something is mounted on a directory or in it.
 func (o overlay) mountedIn(dir string) bool {
 	return slices.ContainsFunc(o.mounts, func(m string) bool { return m == dir || strings.HasPrefix(m, dir+"/") })
 }
 
-// sameOwner reports whether two directories have the same owner and mode. The times of one change with what is in it.
+// sameOwner compares owner and mode of two directories. Their times change with their entries.
 func sameOwner(a, b fs.FileInfo) bool {
 	one, ok := a.Sys().(*syscall.Stat_t)
 	other, both := b.Sys().(*syscall.Stat_t)
 	return ok && both && one.Mode == other.Mode && one.Uid == other.Uid && one.Gid == other.Gid
 }
 
-// find returns what the layers have at a path, nil for nothing: the topmost that says something about it decides.
+// find returns the file at a path of the layers, or nil. The topmost layer with a file, a whiteout or an opaque
+// directory decides.
 func find(layers []*os.Root, name string) fs.FileInfo {
 	for _, l := range layers {
 		for dir := name; ; dir = path.Dir(dir) {
@@ -248,13 +247,13 @@ func find(layers []*os.Root, name string) fs.FileInfo {
 	return nil
 }
 
-// whiteout reports whether a file stands for one that was deleted: a device with the number 0.
+// whiteout reports whether a file is overlayfs's mark of a deleted one: a device with the number 0.
 func whiteout(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && info.Mode()&fs.ModeCharDevice != 0 && st.Rdev == 0
 }
 
-// opaque reports whether nothing of the layers below is seen in a directory.
+// opaque reports whether a directory hides the layers below.
 func opaque(l *os.Root, dir string) bool {
 	f, err := l.OpenFile(dir, openDir, 0)
 	if err != nil {

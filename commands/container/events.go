@@ -114,7 +114,7 @@ func (o *eventsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn
 	return nil
 }
 
-// known returns the containers that there are, for a view with their names.
+// known returns the existing containers, whose names the table shows.
 func (o *eventsOptions) known(ctx context.Context, conn *client.Conn) ([]*runtimeapi.Container, error) {
 	if o.view.Format.ForMachines() || o.view.Format.Kind == output.Default {
 		return nil, nil
@@ -129,18 +129,18 @@ func (o *eventsOptions) known(ctx context.Context, conn *client.Conn) ([]*runtim
 	return res.GetContainers(), err
 }
 
-// eventKey tells events apart that come from the journal and from the stream.
+// eventKey identifies an event that is both in the journal and in the stream.
 func eventKey(e *runtimeapi.ContainerEventResponse) string {
 	return fmt.Sprint(e.GetContainerId(), e.GetContainerEventType(), e.GetCreatedAt())
 }
 
-// eventTypes are the engine's actions that CRI has events for.
+// eventTypes maps the engine's actions to CRI's events.
 var eventTypes = map[string]runtimeapi.ContainerEventType{
 	"create": runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, "start": runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT,
 	"die": runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, "destroy": runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT,
 }
 
-// pastEvents returns what the engine remembers, with as much of a status as it does.
+// pastEvents returns the engine's journal, with the part of each status that is in it.
 func pastEvents(ctx context.Context, conn *client.Conn, since, until time.Time) (past []*runtimeapi.ContainerEventResponse, err error) {
 	journal, err := conn.EngineEvents(ctx, since, until)
 	if errors.Is(err, client.ErrNotDockershim) {

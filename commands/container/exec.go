@@ -39,7 +39,6 @@ type execOptions struct {
 	process  client.Process
 }
 
-// NewExec returns the verb that runs a command in running containers. Its status is the command's.
 func NewExec(env *cli.Env) *cli.Verb {
 	o := &execOptions{}
 	return &cli.Verb{
@@ -107,7 +106,7 @@ func (o *execOptions) check(env *cli.Env, c *urfave.Context) error {
 // shell is run by sh, which every image with bash or ash has.
 const shell = "command -v bash >/dev/null && exec bash; command -v ash >/dev/null && exec ash; exec sh"
 
-// complete refuses what contradicts itself and chooses a shell where no command is given.
+// complete refuses flags that contradict each other and chooses a shell if there is no command.
 func (o *execOptions) complete(env *cli.Env, verb string) error {
 	if err := checkUTF8(o.command); err != nil {
 		return err
@@ -130,7 +129,7 @@ func (o *execOptions) complete(env *cli.Env, verb string) error {
 	return nil
 }
 
-// checkUTF8 refuses what CRI, whose strings are UTF-8, cannot carry.
+// checkUTF8 refuses arguments that CRI cannot carry: its strings are UTF-8.
 func checkUTF8(command []string) error {
 	for _, arg := range command {
 		if !utf8.ValidString(arg) {
@@ -175,8 +174,8 @@ func (o *execOptions) inTarget(ctx context.Context, env *cli.Env, conn *client.C
 	return o.inOne(ctx, conn, c, o.session.Streams(env))
 }
 
-// inID runs the command in the container with the given id, which is looked up only when
-// the runtime refuses it: for a better error, or because a name looks like an id.
+// inID runs the command in the container with a full id. It looks the container up only after a failure: for a better
+// error, or because a name looks like an id.
 func (o *execOptions) inID(ctx context.Context, conn *client.Conn, s stream.Streams) error {
 	err := o.inOne(ctx, conn, &runtimeapi.Container{Id: o.target}, s)
 	answer, ok := status.FromError(err)
@@ -198,17 +197,14 @@ func (o *execOptions) inID(ctx context.Context, conn *client.Conn, s stream.Stre
 }
 
 const (
-	// syncGrace is added to the timeout that a runtime is given, for it to end the command and
-	// answer. containerd does not answer before the last child that holds the output has ended.
-	syncGrace = 2 * time.Second
-	// privateTimeout bounds the question, after a command, whether the runtime is crishim's dockershim.
+	// syncGrace is the time for a runtime to end a command after its timeout and to answer. containerd answers after the
+	// last child that holds the output.
+	syncGrace      = 2 * time.Second
 	privateTimeout = 5 * time.Second
-	// leftRunning is the warning for runtimes that do not end a command whose client
-	// goes. CRI has no call to end it, and its process is not guessed from here.
+	// leftRunning warns about runtimes that do not end a command when its client goes. CRI has no call to end it.
 	leftRunning = "the command may still run: this runtime does not end it when its client goes"
 )
 
-// inOne runs the command, or opens a shell, in one container.
 func (o *execOptions) inOne(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, s stream.Streams) (err error) {
 	if kube.IsPaused(c) {
 		return cli.WithHint(fmt.Errorf("container %s is paused", cli.ContainerName(c)), "`crishim unpause %s` lets it go on", cli.ContainerName(c))
@@ -245,8 +241,7 @@ func (o *execOptions) errTimeout() error {
 	return fmt.Errorf("the command did not end within %s", o.timeout)
 }
 
-// stream runs a command over a streaming URL. After an error stillRunning reports whether the
-// command may be.
+// stream runs the command over a streaming URL. stillRunning reports whether the command may run on after an error.
 func (o *execOptions) stream(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, s stream.Streams) (stillRunning bool, err error) {
 	request := &runtimeapi.ExecRequest{
 		ContainerId: c.GetId(), Cmd: o.command, Tty: o.session.TTY,
@@ -272,7 +267,7 @@ func (o *execOptions) stream(ctx context.Context, conn *client.Conn, c *runtimea
 	return stillRunning, err
 }
 
-// abandoned reports whether a session has ended before its command did.
+// abandoned reports whether a session has ended before its command.
 func abandoned(ctx context.Context, err error) bool {
 	var signal *stream.SignalError
 	var status *stream.ExitError
@@ -282,7 +277,6 @@ func abandoned(ctx context.Context, err error) bool {
 	return ctx.Err() != nil || errors.As(err, &signal) || errors.Is(err, stream.ErrDetached)
 }
 
-// runSync writes all output of the command, however it ended.
 func (o *execOptions) runSync(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, s stream.Streams) error {
 	seconds := (o.timeout + time.Second - 1) / time.Second
 	res, err := conn.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: c.GetId(), Cmd: o.command, Timeout: int64(seconds)}, o.process)
@@ -316,9 +310,7 @@ func (o *execOptions) runSync(ctx context.Context, conn *client.Conn, c *runtime
 	return errors.Join(outErr, errErr)
 }
 
-// inMany runs the command in each container. The first failure in the order of the containers
-// decides the status. With --parallel it runs in all at once, and each line of output begins with
-// its container's name.
+// inMany runs the command in each container. The first failure in the order of the containers decides the status.
 func (o *execOptions) inMany(ctx context.Context, env *cli.Env, conn *client.Conn, containers []*runtimeapi.Container) error {
 	containers = cli.NamePods(ctx, conn, containers)
 	nameOf := cli.ContainerName

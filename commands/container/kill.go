@@ -21,8 +21,8 @@ type killOptions struct {
 	signal string
 }
 
-// NewKill returns the verb that sends a signal. CRI has only SIGKILL, as a stop without grace; other
-// signals go through the private service of crishim's dockershim.
+// NewKill returns the verb that sends a signal. CRI has only SIGKILL, as a stop without grace; other signals need
+// crishim's dockershim.
 func NewKill(env *cli.Env) *cli.Verb {
 	o := &killOptions{signal: "SIGKILL"}
 	signal := cli.Typed(&o.signal, parseSignal, "signal", "`SIGNAL` to send, by name or number (others than KILL: crishim's dockershim only)", "s")
@@ -46,7 +46,7 @@ func NewKill(env *cli.Env) *cli.Verb {
 	}
 }
 
-// parseSignal returns the name of a signal, or the number of one without.
+// parseSignal returns the name of a signal, or the number of a signal without a name.
 func parseSignal(text string) (string, error) {
 	name := "SIG" + strings.TrimPrefix(strings.ToUpper(text), "SIG")
 	if unix.SignalNum(name) != 0 {
@@ -87,8 +87,8 @@ func (o *killOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	}.Run(env, &o.Targets, containers, err)
 }
 
-// onlyOurShim returns the error of a runtime without the private service, with what does the same on its
-// node: the arguments of containerd's ctr task, or of runc below CRI-O.
+// onlyOurShim returns the error of another runtime, with a hint at its own tool: the arguments of containerd's ctr task,
+// or of runc below CRI-O.
 func onlyOurShim(conn *client.Conn, cannot, ctr, runc string) error {
 	err := fmt.Errorf("%s, and %s is not crishim's dockershim", cannot, conn.RuntimeEndpoint)
 	switch conn.Version.GetRuntimeName() {

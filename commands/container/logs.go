@@ -74,7 +74,6 @@ func NewLogs(env *cli.Env) *cli.Verb {
 	}
 }
 
-// parseTail takes docker's all, too.
 func parseTail(text string) (int, error) {
 	if text == "all" {
 		return -1, nil
@@ -86,8 +85,8 @@ func parseTail(text string) (int, error) {
 	return n, nil
 }
 
-// parseTime parses a time, or a duration before now. A time without zone is local. 0 is the epoch, as for
-// docker and crictl.
+// parseTime parses a time, or a duration before now. A time without zone is local. 0 is the epoch, as for docker and
+// crictl.
 func parseTime(env *cli.Env, text string) (time.Time, error) {
 	switch text {
 	case "":
@@ -162,7 +161,7 @@ func (o *logsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	return err
 }
 
-// noteEnd tells people on stderr how a container failed whose log may not: it was never started, or killed.
+// noteEnd tells people why a container failed: the log of a container that was never started or was killed may not.
 func (o *logsOptions) noteEnd(ctx context.Context, env *cli.Env, conn *client.Conn, c *runtimeapi.Container) {
 	if o.attempt != nil || env.Compat || o.format == "json" {
 		return
@@ -222,8 +221,8 @@ func (o *logsOptions) containers(ctx context.Context, env *cli.Env, conn *client
 	return found, failed
 }
 
-// ofPod returns the newest attempt of each container of a pod, the oldest first; with --previous
-// the attempt before, of those that have one.
+// ofPod returns the newest attempt of each container of a pod, the oldest first. With --previous it returns the attempts
+// before, if any.
 func (o *logsOptions) ofPod(ctx context.Context, conn *client.Conn, ref string) (found []*runtimeapi.Container, err error) {
 	pod, err := conn.PodOf(ctx, o.filter.In.Query(ref, client.PreferRunning))
 	if err != nil {
@@ -255,8 +254,8 @@ func (o *logsOptions) ofPod(ctx context.Context, conn *client.Conn, ref string) 
 	return found, nil
 }
 
-// previousAttempt returns the newest attempt before c that ended. Between two attempts of a container that
-// crashes that is c itself, as for kubectl: of crictl's it is the one with the number before.
+// previousAttempt returns the newest attempt before c that ended. In a crash loop that is c itself between two attempts,
+// as for kubectl; crictl takes the previous number.
 func previousAttempt(ctx context.Context, conn *client.Conn, ref string, c *runtimeapi.Container, exact bool) (*runtimeapi.Container, error) {
 	attempt := c.GetMetadata().GetAttempt()
 	if attempt == 0 {
@@ -284,8 +283,8 @@ func previousAttempt(ctx context.Context, conn *client.Conn, ref string, c *runt
 	return nil, fmt.Errorf("the previous attempt of container %s is removed", ref)
 }
 
-// attemptsOf lists the attempts of a container in all sandboxes of its pod, the oldest first, and whether
-// one of the sandboxes is ready.
+// attemptsOf lists the attempts of a container in all sandboxes of its pod, the oldest first, and whether a sandbox is
+// ready.
 func attemptsOf(ctx context.Context, conn *client.Conn, c *runtimeapi.Container) (attempts []*runtimeapi.Container, ready bool, err error) {
 	pods, err := conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {

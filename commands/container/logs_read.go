@@ -20,8 +20,7 @@ import (
 	"github.com/crishim/crishim/logfile"
 )
 
-// readLog calls emit for each entry of a container's log: from its file, or from the engine if
-// the file cannot be read.
+// readLog calls emit for each entry of a container's log: from its file, or from the engine if the file cannot be read.
 func readLog(ctx context.Context, conn *client.Conn, o logsOptions, c *runtimeapi.Container, emit func(cli.Source, logfile.Entry) error) error {
 	from := cli.SourceOf(c)
 	if o.reopen {
@@ -52,8 +51,7 @@ func readLog(ctx context.Context, conn *client.Conn, o logsOptions, c *runtimeap
 	return err
 }
 
-// logPath returns the path of a container's log: the one of its status, or the engine's own from
-// the verbose status.
+// logPath returns the log path of the status, or the engine's own from the verbose status.
 func logPath(ctx context.Context, conn *client.Conn, c *runtimeapi.Container) (string, error) {
 	name := cli.ContainerName(c)
 	res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId(), Verbose: true})
@@ -63,7 +61,6 @@ func logPath(ctx context.Context, conn *client.Conn, c *runtimeapi.Container) (s
 	var details struct {
 		LogPath string `json:"logPath"`
 	}
-	// Not every runtime gives details, or gives them as JSON.
 	if json.Unmarshal([]byte(res.GetInfo()["info"]), &details) != nil {
 		details.LogPath = ""
 	}
@@ -83,8 +80,7 @@ func logPath(ctx context.Context, conn *client.Conn, c *runtimeapi.Container) (s
 	return "", cli.WithHint(fmt.Errorf("the log of container %s is not on this machine: %s", name, missing), "run crishim on the node itself")
 }
 
-// untilEnd returns a function that reports whether a container has ended. One that has not started yet
-// has not.
+// untilEnd returns a function that reports whether a container has ended. A created container has not.
 func untilEnd(conn *client.Conn, id string) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
@@ -101,8 +97,7 @@ func untilEnd(conn *client.Conn, id string) func(context.Context) (bool, error) 
 	}
 }
 
-// engineLog reads a log that cannot be read as a file (a remote engine, a log driver without files)
-// from the engine, through the shim.
+// engineLog reads the log of a remote engine, or of a log driver without files, through the shim.
 func engineLog(ctx context.Context, conn *client.Conn, o logfile.Options, id string, emit func(logfile.Entry) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends a stream that emit has ended
@@ -143,7 +138,7 @@ func engineLog(ctx context.Context, conn *client.Conn, o logfile.Options, id str
 	})
 }
 
-// lastLines corrects Tail for an engine, which counts the lines of both streams, and those after Until.
+// lastLines corrects Tail: the engine counts the lines of both streams, and the lines after Until.
 func lastLines(o logfile.Options, emit func(logfile.Entry) error, read func(logfile.Options, func(logfile.Entry) error) error) error {
 	if o.Tail <= 0 || o.Stream == "" && o.Until.IsZero() {
 		return read(o, emit)
@@ -166,10 +161,9 @@ func lastLines(o logfile.Options, emit func(logfile.Entry) error, read func(logf
 }
 
 const (
-	// restartPeriod is the interval of looking for an ended container's next attempt.
+	// restartPeriod is the interval of looking for the next attempt of an ended container.
 	restartPeriod = 250 * time.Millisecond
-	// restartGrace is how long that is done without --follow-restarts: enough for a container
-	// that is restarted at once.
+	// restartGrace is the time to look for it without --follow-restarts: enough for an immediate restart.
 	restartGrace = 3 * time.Second
 )
 
@@ -198,8 +192,8 @@ func followLog(ctx context.Context, conn *client.Conn, o logsOptions, c *runtime
 	}
 }
 
-// nextAttempt waits for the attempt of a container after c to start, as long as the pod is ready
-// and until a timeout (below 0: none). It returns nil if there is none.
+// nextAttempt waits for the next attempt after c while the pod is ready, until a timeout if it is not negative. It
+// returns nil without an error if none starts.
 func nextAttempt(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, timeout time.Duration) (*runtimeapi.Container, error) {
 	for waited := time.Duration(0); ; waited += restartPeriod {
 		attempts, ready, err := attemptsOf(ctx, conn, c)

@@ -20,10 +20,9 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// alignedTime is RFC 3339 with all nine digits, so that lines stay aligned.
+// alignedTime is RFC 3339 with all nine digits.
 const alignedTime = "2006-01-02T15:04:05.000000000Z07:00"
 
-// errLimit ends reading at --limit-bytes.
 var errLimit = errors.New("limit of bytes reached")
 
 func withoutLimit(err error) error {
@@ -33,19 +32,18 @@ func withoutLimit(err error) error {
 	return err
 }
 
-// maxPending is the longest line that is kept until its end. A container may never end its line.
+// maxPending bounds a line in memory. A container may never end its line.
 const maxPending = 16 << 20
 
-// lineKey identifies one of the lines that are incomplete at the same time.
 type lineKey struct {
 	from   cli.Source
 	stream string
 }
 
-// lines are the incomplete ones, which come in several entries.
+// lines holds incomplete lines, which come in several entries.
 type lines map[lineKey]logfile.Entry
 
-// add returns the line if it is complete, or as long as a line may be.
+// add returns the line if it is complete or has the maximum length.
 func (l lines) add(key lineKey, e logfile.Entry) (line []byte, ok bool) {
 	partial := e.Partial()
 	e.Text = append(l[key].Text, e.Text...)
@@ -57,17 +55,17 @@ func (l lines) add(key lineKey, e logfile.Entry) (line []byte, ok bool) {
 	return e.Text, true
 }
 
-// prefixColors are those of docker compose: no red, which is for what went wrong.
+// prefixColors are those of docker compose, without red.
 var prefixColors = []int{36, 33, 32, 35, 34, 96, 93, 92, 95, 94}
 
-// logWriter writes entries to stdout and stderr in the form that the options ask for. Containers may
-// write at the same time: where that matters only whole lines are written.
+// logWriter writes entries in the format of the options. With prefixes, times, a pattern or JSON it writes only whole
+// lines, since containers write at the same time.
 type logWriter struct {
 	mu  sync.Mutex
 	out io.Writer
 	err io.Writer
 	o   logsOptions
-	// prefix is for lines to begin with their container's name, namespaces for that to have the namespace.
+	// prefix puts the container's name before each line, namespaces the namespace before that.
 	prefix, namespaces bool
 	left               int64 // bytes; below 0: no limit
 	wrote              int64
@@ -92,7 +90,7 @@ func (w *logWriter) entry(from cli.Source, e logfile.Entry) error {
 	return w.write(from, e)
 }
 
-// finish writes the lines that were never ended. They get a newline only where something else may follow.
+// finish writes the incomplete lines. A newline is added only if something may follow.
 func (w *logWriter) finish() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -167,17 +165,15 @@ func (w *logWriter) write(from cli.Source, e logfile.Entry) error {
 	return nil
 }
 
-// mergedLine is a line of one of several logs.
 type mergedLine struct {
 	from  cli.Source
 	entry logfile.Entry
 }
 
-// errMerged ends the readers when nothing can be written any more.
+// errMerged ends the readers after a failed write.
 var errMerged = errors.New("the output has ended")
 
-// readMerged reads several logs that are not followed and writes their lines in the order of time.
-// Each is read only as fast as it is written.
+// readMerged writes the lines of several logs in the order of time. Each log is read only as fast as it is written.
 func readMerged(ctx context.Context, conn *client.Conn, o logsOptions, containers []*runtimeapi.Container, w *logWriter) error {
 	reading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -209,7 +205,7 @@ func readMerged(ctx context.Context, conn *client.Conn, o logsOptions, container
 	return withoutLimit(cli.Join(append(errs, failed, w.finish())...))
 }
 
-// inOrder calls emit for the lines of all logs, the oldest first, until all are closed.
+// inOrder calls emit for the lines of all logs, the oldest first.
 func inOrder(logs []chan mergedLine, emit func(cli.Source, logfile.Entry) error) error {
 	next := make([]*mergedLine, len(logs)) // nil: to be read
 	for {

@@ -35,7 +35,6 @@ func NewPause(env *cli.Env) *cli.Verb {
 	}
 }
 
-// NewUnpause returns the verb that undoes it.
 func NewUnpause(env *cli.Env) *cli.Verb {
 	o := &pauseOptions{verb: "unpause", tool: "resume"}
 	return &cli.Verb{

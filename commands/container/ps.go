@@ -20,7 +20,6 @@ type psOptions struct {
 	watch        bool
 }
 
-// NewPs returns the verb that lists containers: the running ones, or what the filters choose.
 func NewPs(env *cli.Env) *cli.Verb {
 	o := &psOptions{}
 	return &cli.Verb{
@@ -72,7 +71,6 @@ func (o *psOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 	})
 }
 
-// list lists the containers, and asks for what the columns need in addition.
 func (o *psOptions) list(ctx context.Context, env *cli.Env, conn *client.Conn) ([]*runtimeapi.Container, error) {
 	containers, err := o.filter.Containers(ctx, conn)
 	if err != nil {
@@ -91,8 +89,7 @@ func (o *psOptions) list(ctx context.Context, env *cli.Env, conn *client.Conn) (
 	return containers, o.addDetails(ctx, env, conn, containers)
 }
 
-// addDetails asks for what the columns show and the list does not say: nothing for running
-// containers in a plain table.
+// addDetails asks for the statuses and sandboxes that the columns need: none for running containers in a plain table.
 func (o *psOptions) addDetails(ctx context.Context, env *cli.Env, conn *client.Conn, containers []*runtimeapi.Container) error {
 	needs := output.ContainerNeeds(o.view.Options)
 	var failed, podsFailed error

@@ -24,7 +24,6 @@ type restartOptions struct {
 	grace time.Duration
 }
 
-// NewRestart returns the verb that stops containers and starts them again.
 func NewRestart(env *cli.Env) *cli.Verb {
 	o := &restartOptions{grace: defaultGrace}
 	return &cli.Verb{
@@ -66,7 +65,6 @@ func (o *restartOptions) run(ctx context.Context, env *cli.Env, conn *client.Con
 	}.Run(env, &o.Targets, containers, err)
 }
 
-// refuse returns an error for a container that must not, or cannot, be restarted.
 func (o *restartOptions) refuse(ctx context.Context, env *cli.Env, conn *client.Conn, c cli.ContainerTarget) error {
 	own := env.PodState(c.Object.GetLabels()[kube.LabelPodUID], c.Object.GetPodSandboxId())
 	if c.Object.GetAnnotations()[kube.AnnotationHash] != "" && (own == nil || own.Managed) {
@@ -76,7 +74,7 @@ func (o *restartOptions) refuse(ctx context.Context, env *cli.Env, conn *client.
 	return podIsReady(ctx, conn, c.Object.GetPodSandboxId(), c.Called())
 }
 
-// podIsReady returns an error where no container can start in the pod of one.
+// podIsReady returns an error if nothing can start in the pod.
 func podIsReady(ctx context.Context, conn *client.Conn, id, called string) error {
 	res, err := conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
 	if err == nil && res.GetStatus().GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
@@ -86,8 +84,8 @@ func podIsReady(ctx context.Context, conn *client.Conn, id, called string) error
 	return err
 }
 
-// recreate makes the next attempt of a container with the configuration that its runtime tells. The
-// old one is stopped only when that is done.
+// recreate makes the next attempt of a container from the configuration in the verbose status, and then stops the old
+// one.
 func (o *restartOptions) recreate(ctx context.Context, env *cli.Env, conn *client.Conn, c *runtimeapi.Container) error {
 	if c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED {
 		_, err := conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.GetId()})
@@ -132,9 +130,8 @@ func (o *restartOptions) recreate(ctx context.Context, env *cli.Env, conn *clien
 	return nil
 }
 
-// containerConfigOf returns the configuration that a container was created with. containerd has it in
-// its verbose status; CRI itself has no call for it. The image is the one that the container has, also
-// when its name has gone to another since.
+// containerConfigOf returns the configuration of an existing container. CRI has no call for it; containerd has it in its
+// verbose status. The image is the container's, even if its name has moved to another image.
 func containerConfigOf(ctx context.Context, conn *client.Conn, id string) (*runtimeapi.ContainerConfig, error) {
 	res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {

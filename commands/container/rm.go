@@ -79,7 +79,7 @@ func (o *rmOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 	}.Run(env, &o.Targets, containers, err)
 }
 
-// removeByForce stops a running container and removes it. That it does not exist is no error.
+// removeByForce stops a running container and removes it. A container that does not exist is no error.
 func removeByForce(ctx context.Context, conn *client.Conn, id string, running bool, grace time.Duration) error {
 	if running {
 		_, err := conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: int64(grace.Seconds())})
@@ -91,7 +91,7 @@ func removeByForce(ctx context.Context, conn *client.Conn, id string, running bo
 	return cli.UnlessGone(err)
 }
 
-// removeEmptyPod removes the sandbox that run made for its only container, once that is gone.
+// removeEmptyPod removes the sandbox of crishim run after its last container.
 func removeEmptyPod(ctx context.Context, conn *client.Conn, id string) error {
 	pod, err := conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
 	if err != nil || pod.GetStatus().GetAnnotations()[kube.AnnotationRun] == "" {
@@ -108,7 +108,7 @@ func removeEmptyPod(ctx context.Context, conn *client.Conn, id string) error {
 	return cli.UnlessGone(err)
 }
 
-// removeLogs removes a log file and its rotated ones, as crictl does.
+// removeLogs removes a log file and its rotations, as crictl does.
 func removeLogs(path string) error {
 	if path == "" {
 		return nil
@@ -123,5 +123,4 @@ func removeLogs(path string) error {
 	return errors.Join(errs...)
 }
 
-// globMeta matches the special characters of a pattern of filepath.Glob.
 var globMeta = lazyregexp.New(`[*?[\\]`)

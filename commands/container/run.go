@@ -57,7 +57,6 @@ func NewRun(env *cli.Env) *cli.Verb {
 	}
 }
 
-// check reads either form of run.
 func (o *runOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 	args := c.Args().Slice()
 	if o.image == "" {
@@ -127,8 +126,7 @@ func (o *runOptions) run(ctx context.Context, env *cli.Env) error {
 	if o.detach {
 		return env.Say("%s", r.containerID)
 	}
-	// A reader that goes away, as head does, ends the run, but not this process before it has
-	// cleaned up.
+	// SIGPIPE, as from head, ends the run, but only after the clean-up.
 	broken := make(chan os.Signal, 1)
 	signal.Notify(broken, syscall.SIGPIPE)
 	defer signal.Stop(broken)
@@ -139,7 +137,6 @@ func (o *runOptions) run(ctx context.Context, env *cli.Env) error {
 	return cli.Join(err, r.cleanUp(ctx, o.remove))
 }
 
-// runner is one run: the pod and the container that it made.
 type runner struct {
 	*runOptions
 	env  *cli.Env
@@ -149,7 +146,7 @@ type runner struct {
 	madePod            bool
 }
 
-// start starts the container in its pod. It pulls first: an image that cannot be pulled leaves no pod behind.
+// start pulls first: an image that cannot be pulled leaves no pod behind.
 func (r *runner) start(ctx context.Context) (err error) {
 	if r.withPull {
 		if err := r.pull.PullFor(ctx, r.env, r.conn, r.container, r.pod); err != nil {
@@ -173,7 +170,6 @@ func (r *runner) start(ctx context.Context) (err error) {
 	return err
 }
 
-// explain adds a hint to the error of a command that the image does not have.
 func (r *runner) explain(err error) error {
 	var missing *cli.StatusError
 	if r.image == "" || !errors.As(err, &missing) || missing.Code != cli.ExitNotFound || slices.Contains(r.container.GetArgs(), "sh") {
@@ -196,8 +192,8 @@ func (r *runner) joinPod(ctx context.Context) error {
 	return completeAttempt(ctx, r.conn, pod, r.container)
 }
 
-// labelAsKubelet gives a container that is run from an image the labels by which every tool knows
-// the pod of a container, and the pod as well if it is made for it. What files say is sent as it is.
+// labelAsKubelet adds the kubelet's labels, by which tools find the pod of a container, to a container from an image and
+// to its new pod. Configuration files are sent as they are.
 func (o *runOptions) labelAsKubelet() {
 	if o.image == "" {
 		return
@@ -213,7 +209,6 @@ func (o *runOptions) labelAsKubelet() {
 	o.container.Labels = labels
 }
 
-// detached prints that the container goes on, and its id for scripts.
 func (r *runner) detached(err error) error {
 	name := r.container.GetMetadata().GetName()
 	if pod := r.pod.GetMetadata().GetName(); pod != name {
@@ -229,14 +224,13 @@ func (r *runner) detached(err error) error {
 }
 
 const (
-	// interruptGrace is the container's grace period when its run is over.
+	// interruptGrace is the grace period of a container whose run is over.
 	interruptGrace = 2 * time.Second
-	// cleanUpTimeout bounds the clean-up, which no interrupt cuts short.
+	// cleanUpTimeout bounds the clean-up, which ignores interrupts.
 	cleanUpTimeout = time.Minute
 )
 
-// cleanUp removes the container, and the pod if it was made for it. Without remove it only stops
-// them, for the user to inspect.
+// cleanUp removes the container, and its own pod. Without remove it only stops them.
 func (r *runner) cleanUp(ctx context.Context, remove bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()

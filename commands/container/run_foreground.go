@@ -17,9 +17,8 @@ import (
 	"github.com/crishim/crishim/logfile"
 )
 
-// foreground writes the container's output until it ends and returns its status. With a terminal
-// and input it attaches. Else it follows the log, which, unlike an attach, has what the command
-// wrote before a client could connect.
+// foreground writes the container's output until it ends and returns its status. With a terminal and input it attaches.
+// Otherwise it follows the log, which also has the output from before a client could connect.
 func (r *runner) foreground(ctx context.Context) error {
 	r.session.DropTTYWithoutTerminal(r.env)
 	path, err := logPath(ctx, r.conn, &runtimeapi.Container{Id: r.containerID, State: runtimeapi.ContainerState_CONTAINER_RUNNING})
@@ -51,7 +50,7 @@ func (r *runner) foreground(ctx context.Context) error {
 	return r.status(ctx)
 }
 
-// attached attaches all streams. The output of a command that ended before that is in the log.
+// attached attaches all streams. If the container has ended before, its output is in the log.
 func (r *runner) attached(ctx context.Context, path string) error {
 	streams := r.session.Streams(r.env)
 	early := &earlyOutput{out: streams.Out, dialled: time.Now(), shown: path == "", raw: streams.TTY, log: func(emit func(logfile.Entry) error) error {
@@ -77,8 +76,7 @@ func (r *runner) attached(ctx context.Context, path string) error {
 	return r.status(ctx)
 }
 
-// follow copies the log until the container has ended: from the file, or from the engine where
-// there is none.
+// follow copies the log until the container ends: from the file, or from the engine if path is empty.
 func (r *runner) follow(ctx context.Context, path string) error {
 	o := logfile.Options{Tail: -1, Follow: true, Poll: 50 * time.Millisecond, Ended: untilEnd(r.conn, r.containerID)}
 	emit := func(e logfile.Entry) error {
@@ -102,7 +100,6 @@ func (r *runner) follow(ctx context.Context, path string) error {
 	return logfile.Read(ctx, path, o, emit)
 }
 
-// status waits for the container to end and returns its status.
 func (r *runner) status(ctx context.Context) error {
 	ended := untilEnd(r.conn, r.containerID)
 	for {
@@ -122,13 +119,12 @@ func (r *runner) status(ctx context.Context) error {
 const (
 	// earlyDelay is how long a new connection must be quiet before earlier output is written.
 	earlyDelay = 200 * time.Millisecond
-	// overlap is how long output that was written from the log may still arrive over the connection.
+	// overlap is how long output from the log may still arrive over the connection.
 	overlap = time.Second
 )
 
-// earlyOutput writes the output of an attached session, and before it what the command wrote
-// earlier: CRI attaches to running containers, and a question that they asked at once would not be
-// seen. The log has its whole lines.
+// earlyOutput writes the log before the output of an attached session: CRI attaches to running containers, so that a
+// first prompt would be lost.
 type earlyOutput struct {
 	out     io.Writer
 	dialled time.Time // what was logged before this did not come over the connection
@@ -139,7 +135,7 @@ type earlyOutput struct {
 	shown bool
 	n     int64 // bytes that came over the connection
 	timer *time.Timer
-	// twice is text from the log that may come over the connection as well.
+	// twice is text from the log that may also come over the connection.
 	twice      []byte
 	twiceUntil time.Time
 }
@@ -155,7 +151,6 @@ func (e *earlyOutput) connected() {
 	})
 }
 
-// Write writes what comes over the connection.
 func (e *earlyOutput) Write(p []byte) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -169,7 +164,7 @@ func (e *earlyOutput) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// finish reports whether anything was written, and ends it.
+// finish reports whether anything was written.
 func (e *earlyOutput) finish() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -205,8 +200,8 @@ func (e *earlyOutput) show() error {
 	return broken
 }
 
-// returned returns text with a carriage return before each end of a line, as a terminal's own
-// output has it. containerd's logs have lost them, Docker's have not. last is what came before.
+// returned adds a carriage return before each newline, as a terminal does. containerd drops them from its logs. last is
+// the byte before text.
 func returned(text []byte, last byte) []byte {
 	var out []byte
 	for _, b := range text {
@@ -218,7 +213,7 @@ func returned(text []byte, last byte) []byte {
 	return out
 }
 
-// unseen returns p without what was written from the log.
+// unseen returns p without the part that was written from the log.
 func (e *earlyOutput) unseen(p []byte) []byte {
 	if len(e.twice) > 0 && time.Now().After(e.twiceUntil) {
 		e.twice = nil

@@ -20,7 +20,7 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// oneLine are the flags of run IMAGE that are not bound to a field of the two configurations.
+// oneLine holds the flags of run IMAGE that are not bound to a field of the two configurations.
 type oneLine struct {
 	image, name, network, user string
 	labels                     map[string]string
@@ -41,7 +41,6 @@ func newRunOptions() *runOptions {
 	return o
 }
 
-// oneLineFlags returns the flags for the configurations that run makes from an image.
 func (o *runOptions) oneLineFlags(env *cli.Env) []urfave.Flag {
 	return []urfave.Flag{
 		cli.StringFlag(&o.image, "image", "run `IMAGE`; all arguments are the command"),
@@ -67,7 +66,7 @@ func (o *runOptions) oneLineFlags(env *cli.Env) []urfave.Flag {
 	}
 }
 
-// completeOneLine checks the flags together and sets in the configurations what none is bound to.
+// completeOneLine checks the flags together and completes the two configurations.
 func (o *runOptions) completeOneLine(c *urfave.Context, args []string) error {
 	switch {
 	case o.detach && o.remove:
@@ -148,7 +147,6 @@ func envFlag(env *cli.Env, to *[]*runtimeapi.KeyValue, usage string, aliases ...
 	return flag
 }
 
-// parseVolume parses HOST:CONTAINER[:OPTION,...].
 func parseVolume(text string) (*runtimeapi.Mount, error) {
 	parts := strings.Split(text, ":")
 	if len(parts) < 2 || len(parts) > 3 || parts[0] == "" || !strings.HasPrefix(parts[1], "/") {
@@ -230,7 +228,6 @@ func capabilitiesFlag(to *[]string, name, usage string) urfave.Flag {
 // cpuPeriod is the kernel's default period of the CPU quota, in microseconds.
 const cpuPeriod = 100_000
 
-// parseCPUs returns the CPU quota for a number of processors.
 func parseCPUs(text string) (int64, error) {
 	if text == "" {
 		return 0, nil
@@ -242,7 +239,7 @@ func parseCPUs(text string) (int64, error) {
 	return int64(math.Round(cpus * cpuPeriod)), nil
 }
 
-// parseLimit is parseSize without 0, which would be no limit for a new container.
+// parseLimit refuses 0, which would be no limit for a new container.
 func parseLimit(text string) (int64, error) {
 	size, err := parseSize(text)
 	if err == nil && size == 0 {
@@ -251,7 +248,7 @@ func parseLimit(text string) (int64, error) {
 	return size, err
 }
 
-// parseSize parses a number of bytes, 512Mi of Kubernetes included.
+// parseSize parses a number of bytes, such as Kubernetes' 512Mi.
 func parseSize(text string) (int64, error) {
 	if text == "" {
 		return 0, nil

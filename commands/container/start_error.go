@@ -36,9 +36,9 @@ func (e *ociError) Error() string { return ocierror.Plain(cli.WithoutStatusPrefi
 
 func (e *ociError) Unwrap() error { return e.cause }
 
-// startErrorFilter holds back, of a session's output, the line that says why a command could not be started: CRI-O's OCI
-// runtime logs it, with the status 255, and crishim's dockershim writes it as a shell would. More output, or a session
-// that ends in another way, lets it through.
+// startErrorFilter holds back the line of a session's output with the reason why a command could not be started. CRI-O's
+// OCI runtime logs it, with the status 255; crishim's dockershim writes it as a shell would. More output, or another end
+// of the session, releases the line.
 type startErrorFilter struct {
 	to   io.Writer
 	mu   sync.Mutex
@@ -86,7 +86,7 @@ func (e *startErrorFilter) release() error {
 	return err
 }
 
-// Unwrap returns the output: a session asks it for the size of the window.
+// Unwrap returns the output, which a session asks for the size of the window.
 func (e *startErrorFilter) Unwrap() io.Writer { return e.to }
 
 // orElse returns the start error if there was no other output, else err.
@@ -105,11 +105,11 @@ func (e *startErrorFilter) orElse(err error) error {
 	return err
 }
 
-// ociStatus is a session's status where an OCI runtime's own has become it.
+// ociStatus is the status of a session that failed with an OCI runtime.
 const ociStatus = 255
 
-// startErrorIn parses a line that stands for a command that could not be started, by the status of its session: of an
-// OCI runtime's log, or the dockershim's. It returns nil for anything else, such as a program's own message.
+// startErrorIn parses the line of a start error, of an OCI runtime's log or of the dockershim. It returns nil for other
+// lines, such as a program's own message.
 func startErrorIn(line []byte, code int) error {
 	text := strings.TrimSpace(string(line))
 	if len(text) > startErrorSize || strings.Contains(text, "\n") {

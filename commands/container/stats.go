@@ -68,7 +68,7 @@ func (o *statsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn)
 		})
 }
 
-// list returns the stats, filtered again here: not every runtime does it.
+// list filters the stats again: not every runtime does it.
 func (o *statsOptions) list(ctx context.Context, conn *client.Conn, filter *runtimeapi.ContainerStatsFilter, ids []string) ([]*runtimeapi.ContainerStats, error) {
 	res, err := conn.Runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{Filter: filter})
 	if err != nil {
@@ -98,8 +98,7 @@ func (o *statsOptions) list(ctx context.Context, conn *client.Conn, filter *runt
 	}), nil
 }
 
-// containerUsages returns the rows of a stats table from two samples. A container that is in the second
-// sample only has no CPU rate yet.
+// containerUsages returns the rows of two samples. A container that is only in the second one has no CPU rate yet.
 func containerUsages(before, after []*runtimeapi.ContainerStats, more cli.Extras, all bool) []output.Usage {
 	earlier := map[string]*runtimeapi.CpuUsage{}
 	for _, s := range before {
@@ -116,7 +115,7 @@ func containerUsages(before, after []*runtimeapi.ContainerStats, more cli.Extras
 	return usages
 }
 
-// nameUsages sets the pods of containers without a kubelet's labels, if they are to be shown.
+// nameUsages sets the pods of containers without a kubelet's labels, if the view shows pods.
 func (o *statsOptions) nameUsages(ctx context.Context, conn *client.Conn, usages []output.Usage) error {
 	v := o.View
 	isPod := func(column string) bool { return strings.EqualFold(strings.Trim(column, " -"), "pod") }

@@ -12,7 +12,6 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 )
 
-// defaultGrace is the default grace period of stop and restart.
 const defaultGrace = 10 * time.Second
 
 type stopOptions struct {

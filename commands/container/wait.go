@@ -27,14 +27,13 @@ type waitOptions struct {
 	timeout  time.Duration
 	exitCode bool
 
-	// The intervals of polling: where the runtime has no events, and where it has, for some
-	// runtimes lose some. A status costs the runtime less than a millisecond.
+	// polling is the interval without events, listening the interval with events: some runtimes lose some. A status
+	// costs the runtime less than a millisecond.
 	polling, listening time.Duration
 	events             *eventWatch
 	readiness          *readiness
 }
 
-// NewWait returns the verb that waits until containers, pods or an image are in a state.
 func NewWait(env *cli.Env) *cli.Verb {
 	o := &waitOptions{goal: goal{state: "exited"}, polling: 200 * time.Millisecond, listening: time.Second}
 	goals := cli.Typed(&o.goal, parseGoal, "for", "`STATE` to wait for: running, exited, removed, ready, notready, log=REGEX, image=REF")
@@ -74,7 +73,7 @@ func (o *waitOptions) check(_ *cli.Env, c *urfave.Context) error {
 	return cli.ArgCount(c, 1, -1)
 }
 
-// goal is one of three.
+// goal is a state, an image or a line of a log.
 type goal struct {
 	state string         // running, exited, removed, ready, notready
 	image string         // exists
@@ -100,7 +99,7 @@ func parseGoal(text string) (goal, error) {
 	return goal{}, cli.MustBe(append(states, "log=REGEX", "image=REF")...)
 }
 
-// statesOfKubectl are ours by what kubectl wait --for takes.
+// statesOfKubectl maps the conditions of kubectl wait --for.
 var statesOfKubectl = map[string]string{
 	"condition=ready": "ready", "condition=ready=true": "ready", "condition=ready=false": "notready",
 	"condition=containersready": "ready", "condition=containersready=true": "ready", "condition=containersready=false": "notready",
@@ -157,8 +156,7 @@ func (o *waitOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	return cli.Each(o.targets, func(ref string) error { return o.one(ctx, limit, env, conn, ref) })
 }
 
-// one waits for one target. It is resolved until it exists; from then on it is the same container,
-// whatever becomes of its name.
+// one waits for one target. The target is resolved until it exists, and stays the same container afterwards.
 func (o *waitOptions) one(ctx, limit context.Context, env *cli.Env, conn *client.Conn, ref string) error {
 	w := &watched{ref: ref, in: o.in, goal: o.goal, readiness: o.readiness}
 	err := o.until(ctx, limit, ref, func() (bool, string, error) { return w.look(ctx, env, conn) })
@@ -175,8 +173,8 @@ func (o *waitOptions) one(ctx, limit context.Context, env *cli.Env, conn *client
 	return env.Say("%d", w.code)
 }
 
-// until calls ask once, after each event and at intervals until it is done, or limit is. Requests have
-// ctx, which has no timeout: one in flight would fail.
+// until calls ask once, after each event and at intervals, until it is done or limit ends. Requests use ctx without a
+// timeout: a timeout would fail the request in flight.
 func (o *waitOptions) until(ctx, limit context.Context, what string, ask func() (done bool, now string, err error)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -209,7 +207,7 @@ func (o *waitOptions) until(ctx, limit context.Context, what string, ask func() 
 	}
 }
 
-// eventWatch sends on happened when the runtime has sent an event.
+// eventWatch sends on happened after each event of the runtime.
 type eventWatch struct {
 	happened chan struct{}
 	ended    atomic.Bool // the runtime has no events, or its stream has ended
@@ -228,7 +226,6 @@ func (w *eventWatch) listen(ctx context.Context, conn *client.Conn) {
 	}
 }
 
-// watched is the container or pod that is waited for.
 type watched struct {
 	ref   string
 	in    cli.Within
@@ -303,11 +300,9 @@ func (w *watched) find(ctx context.Context, conn *client.Conn) error {
 	return err
 }
 
-// errLineFound ends the reading of a log.
 var errLineFound = errors.New("the line is found")
 
-// untilLogged reads the log of a container that has started until a line matches. It reads the whole
-// log: the line may be there already.
+// untilLogged reads the whole log of a started container until a line matches.
 func (o *waitOptions) untilLogged(ctx, limit context.Context, conn *client.Conn, w *watched) error {
 	c, err := conn.Container(ctx, w.id, client.PreferRunning)
 	if err != nil {
@@ -345,7 +340,7 @@ func (m *lineMatcher) entry(from cli.Source, e logfile.Entry) error {
 	return nil
 }
 
-// atEnd reports whether a line without an end matches.
+// atEnd reports whether an incomplete line matches.
 func (m *lineMatcher) atEnd() bool {
 	for _, e := range m.pending {
 		if m.expr.Match(e.Text) {

@@ -17,7 +17,6 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// readiness finds out whether pods are ready.
 type readiness struct {
 	env     *cli.Env
 	conn    *client.Conn
@@ -25,7 +24,7 @@ type readiness struct {
 	last    attempt
 }
 
-// attempt is what one attempt of a pod's probes found.
+// attempt is the result of one attempt of a pod's probes.
 type attempt struct {
 	sandbox string
 	at      time.Time
@@ -33,7 +32,7 @@ type attempt struct {
 	missing string
 }
 
-// probePeriod is the shortest period that a manifest can give a probe.
+// probePeriod is the shortest period of a probe in a manifest.
 const probePeriod = time.Second
 
 func (r *readiness) close() {
@@ -42,9 +41,9 @@ func (r *readiness) close() {
 	}
 }
 
-// ofPod reports whether a pod is ready as kubectl means it: by the probes of sync or apply while one of them keeps
-// the pod, by one attempt of each probe when that has ended, else when all its containers run. What is missing is in the
-// second value. An ephemeral container does not count.
+// ofPod reports whether a pod is ready as kubectl means it, and what is missing. While sync or apply keeps the pod,
+// their probes decide; afterwards one attempt of each probe does; without probes all containers must run. Ephemeral
+// containers do not count.
 func (r *readiness) ofPod(ctx context.Context, sandbox *runtimeapi.PodSandboxStatus) (bool, string, error) {
 	if sandbox.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
 		return false, "", nil
@@ -65,7 +64,8 @@ func (r *readiness) ofPod(ctx context.Context, sandbox *runtimeapi.PodSandboxSta
 	return len(missing) == 0 && (state.Ready || !state.Managed), strings.Join(missing, ", "), nil
 }
 
-// missingOf returns what keeps a pod from being ready by its recorded state, and whether any of its containers is probed.
+// missingOf lists the containers that are not ready in a pod's recorded state, and reports whether any container is
+// probed.
 func missingOf(state *kuberuntime.PodState, newest map[string]*runtimeapi.Container) (missing []string, probed bool) {
 	for _, c := range state.Containers {
 		probed = probed || c.Probed && !c.Ephemeral
@@ -85,7 +85,7 @@ func missingOf(state *kuberuntime.PodState, newest map[string]*runtimeapi.Contai
 	return missing, probed
 }
 
-// byOneAttempt makes each startup and readiness probe of a pod once, not more often than a keeper would.
+// byOneAttempt makes each startup and readiness probe of a pod once, at most once a second.
 func (r *readiness) byOneAttempt(ctx context.Context, sandbox *runtimeapi.PodSandboxStatus) (bool, string, error) {
 	if r.last.sandbox == sandbox.GetId() && r.env.Now().Sub(r.last.at) < probePeriod {
 		return r.last.ready, r.last.missing, nil
@@ -113,7 +113,7 @@ func (r *readiness) byOneAttempt(ctx context.Context, sandbox *runtimeapi.PodSan
 	return r.last.ready, r.last.missing, nil
 }
 
-// newestAttempts returns the containers by name, or by id where they have none, without those of debug.
+// newestAttempts returns the containers by name, or by id without one. Debug containers are left out.
 func newestAttempts(containers []*runtimeapi.Container) map[string]*runtimeapi.Container {
 	newest := map[string]*runtimeapi.Container{}
 	for _, c := range containers {
@@ -125,7 +125,7 @@ func newestAttempts(containers []*runtimeapi.Container) map[string]*runtimeapi.C
 	return newest
 }
 
-// allRun reports whether all containers of a pod of which no manifest is known run, or were init containers.
+// allRun reports whether all containers of a pod without a known manifest run, except init containers that have ended.
 func allRun(ctx context.Context, conn *client.Conn, newest map[string]*runtimeapi.Container) (bool, string, error) {
 	var missing []string
 	for _, name := range slices.Sorted(maps.Keys(newest)) {

@@ -23,7 +23,6 @@ type historyOptions struct {
 	image string
 }
 
-// NewHistory returns the verb that shows how an image was built.
 func NewHistory(env *cli.Env) *cli.Verb {
 	o := &historyOptions{}
 	return &cli.Verb{
@@ -46,7 +45,7 @@ func (o *historyOptions) check(env *cli.Env, c *urfave.Context) error {
 	return o.Check(env)
 }
 
-// imageConfig is what runtimes tell of an image's configuration. Docker's history has sizes, and its last step first.
+// imageConfig is an image's configuration in the verbose status. Docker's history has sizes, and its last step first.
 type imageConfig struct {
 	Spec struct {
 		History []struct {
@@ -64,7 +63,6 @@ type imageConfig struct {
 	} `json:"imageSpec"`
 }
 
-// readConfig reports whether a runtime tells an image's configuration.
 func readConfig(res *runtimeapi.ImageStatusResponse) (config imageConfig, ok bool) {
 	err := json.Unmarshal([]byte(res.GetInfo()["info"]), &config)
 	return config, err == nil && len(config.Spec.RootFS.DiffIDs)+len(config.Spec.History) > 0
@@ -82,7 +80,7 @@ func (o *historyOptions) run(ctx context.Context, env *cli.Env, conn *client.Con
 	return output.History(env.Out, config.steps(func() []int64 { return layerSizes(ctx, conn, config.Spec.RootFS.DiffIDs) }), o.Options)
 }
 
-// steps returns the history, the last step first; sizes returns those of the layers, if the history has none.
+// steps returns the history, the last step first. sizes returns the layers' sizes if the history has none.
 func (c *imageConfig) steps(sizes func() []int64) (steps []output.HistoryEntry) {
 	docker := false
 	for _, h := range c.Spec.History {
@@ -121,7 +119,7 @@ func (c *imageConfig) steps(sizes func() []int64) (steps []output.HistoryEntry) 
 	return steps
 }
 
-// layerSizes returns the sizes of unpacked layers, none where they cannot be had.
+// layerSizes returns the sizes of unpacked layers, or nil.
 func layerSizes(ctx context.Context, conn *client.Conn, diffIDs []digest.Digest) []int64 {
 	store, ok := containerd.Open(ctx, conn.ImageClientConn())
 	if !ok {

@@ -26,7 +26,6 @@ type loadOptions struct {
 	quiet     bool
 }
 
-// NewLoad returns the verb that loads images from an archive.
 func NewLoad(env *cli.Env) *cli.Verb {
 	o := &loadOptions{}
 	return &cli.Verb{
@@ -119,7 +118,7 @@ func (o *loadOptions) load(ctx context.Context, env *cli.Env, conn *client.Conn)
 	return to.load(ctx, archive.Images)
 }
 
-// refuse returns an error for images that must not be stored, or that the runtime would not list.
+// refuse returns an error for images that the runtime needs or would not list.
 func (o *loadOptions) refuse(ctx context.Context, conn *client.Conn, to store, images []imagefile.Image) error {
 	own := to.platforms(ctx)
 	sandbox := ""
@@ -159,7 +158,7 @@ func (o *loadOptions) refuse(ctx context.Context, conn *client.Conn, to store, i
 	return nil
 }
 
-// ownName returns an error for the names of the shim's own images, which run in every pod.
+// ownName refuses the names of the shim's own images, which run in every pod.
 func ownName(name string) error {
 	if strings.HasPrefix(name, kube.OwnImages) {
 		return fmt.Errorf("%s: names under crishim.local/ are crishim's own", name)

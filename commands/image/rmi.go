@@ -126,7 +126,7 @@ func (o *rmiOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) e
 	return cli.Join(err, env.Say("%s: %s", freed, chosen.usage.Freed(gone...)))
 }
 
-// chosenImages are those that arguments name, or --all and --prune choose, with what is known of all then.
+// chosenImages are the images to remove.
 type chosenImages struct {
 	images []cli.ImageTarget
 	use    *kuberuntime.ImageUse // of --prune

@@ -22,8 +22,8 @@ type saveOptions struct {
 	quiet     bool
 }
 
-// NewSave returns the verb that writes images into an archive. CRI has no call for that: our own shim has its
-// private service, containerd an API on the same socket.
+// NewSave returns the verb that writes images into an archive. CRI has no call for that: our own shim has its private
+// service, containerd its API on the same socket.
 func NewSave(env *cli.Env) *cli.Verb {
 	o := &saveOptions{format: string(imagefile.OCI)}
 	return &cli.Verb{
@@ -96,7 +96,7 @@ func (o *saveOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	return out.Commit()
 }
 
-// findImages returns the full name of each image that is named, and the id of others.
+// findImages returns the full name of each image, or its id if it was given by id.
 func findImages(ctx context.Context, conn *client.Conn, names []string) ([]string, error) {
 	var refs []string
 	err := cli.Each(names, func(text string) error {

@@ -22,13 +22,13 @@ import (
 	"github.com/crishim/crishim/internal/gogc"
 )
 
-// store is where images are, as save and load see it.
+// store reads and writes the images of a runtime.
 type store interface {
 	// save calls write with images.
 	save(ctx context.Context, images []string, o copyOptions, write func([]imagefile.Image) error) error
-	// load stores images, and returns them by the names that they have there.
+	// load stores images, and returns them with their names there.
 	load(ctx context.Context, images []imagefile.Image) ([]imagefile.Image, error)
-	// platforms returns those that the runtime lists images of; nil: all.
+	// platforms returns the platforms whose images the runtime lists; nil is all.
 	platforms(ctx context.Context) []v1.Platform
 }
 
@@ -37,7 +37,6 @@ type copyOptions struct {
 	watch    imagefile.Watch
 }
 
-// openStore finds how images get in and out of a runtime.
 func openStore(ctx context.Context, conn *client.Conn) store {
 	gogc.Set(gogc.Serve) // a copy takes long, and every piece of it is garbage at once
 	if conn.IsDockershim(ctx) {
@@ -49,7 +48,7 @@ func openStore(ctx context.Context, conn *client.Conn) store {
 	return pullStore{conn}
 }
 
-// shimStore is the engine behind our own shim.
+// shimStore is the engine of our own shim.
 type shimStore struct{ conn *client.Conn }
 
 func (s shimStore) save(ctx context.Context, images []string, o copyOptions, write func([]imagefile.Image) error) error {
@@ -75,7 +74,6 @@ func (s shimStore) load(ctx context.Context, images []imagefile.Image) ([]imagef
 
 func (shimStore) platforms(context.Context) []v1.Platform { return nil }
 
-// containerdStore is a containerd.
 type containerdStore struct {
 	store *containerd.Store
 	conn  *client.Conn
@@ -92,7 +90,7 @@ func (s containerdStore) save(ctx context.Context, images []string, o copyOption
 	return write(list)
 }
 
-// load returns when CRI knows the images: its plugin reads them at an event.
+// load waits until CRI knows the images: its plugin reads them at an event.
 func (s containerdStore) load(ctx context.Context, images []imagefile.Image) ([]imagefile.Image, error) {
 	if err := s.store.Load(ctx, images); err != nil {
 		return nil, err
@@ -121,7 +119,7 @@ func (s containerdStore) load(ctx context.Context, images []imagefile.Image) ([]
 
 func (s containerdStore) platforms(ctx context.Context) []v1.Platform { return s.store.Platforms(ctx) }
 
-// pullStore is a runtime that can do no more than CRI: it can pull, from a registry that is here for as long.
+// pullStore is a runtime with CRI alone. It pulls from a registry that runs as long as the command.
 type pullStore struct{ conn *client.Conn }
 
 func (s pullStore) save(context.Context, []string, copyOptions, func([]imagefile.Image) error) error {
@@ -149,7 +147,6 @@ func (s pullStore) load(ctx context.Context, images []imagefile.Image) ([]imagef
 
 func (pullStore) platforms(context.Context) []v1.Platform { return nil }
 
-// platformFlag is --platform.
 type platformFlag struct {
 	text string
 	want *v1.Platform // nil: any
@@ -168,7 +165,7 @@ func (p *platformFlag) check() (err error) {
 	return nil
 }
 
-// display shows how far a copy is.
+// display shows the progress of a copy.
 type display struct {
 	display *progress.Display // nil: nothing is shown
 	shown   *progress.Pull
@@ -188,7 +185,7 @@ func (d *display) close() {
 	}
 }
 
-// watch reports the layers that are read.
+// watch reports the bytes of each layer.
 func (d *display) watch(l v1.Descriptor, r io.ReadCloser) io.ReadCloser {
 	if d.display == nil {
 		return r

@@ -37,7 +37,6 @@ type applyOptions struct {
 	view    cli.View
 }
 
-// NewApply returns the verb that brings up the pods of manifests, or brings them up to date.
 func NewApply(env *cli.Env) *cli.Verb {
 	o := &applyOptions{}
 	return &cli.Verb{
@@ -79,7 +78,7 @@ func (o *applyOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 	return err
 }
 
-// readManifests reads everything and gives each pod its identity.
+// readManifests reads all documents and gives each pod its identity.
 func readManifests(env *cli.Env, files []string) (*manifest.Set, error) {
 	set, err := manifest.Read(env.In, files...)
 	var problems manifest.Errors
@@ -105,7 +104,7 @@ func readManifests(env *cli.Env, files []string) (*manifest.Set, error) {
 	return set, nil
 }
 
-// otherFile returns what may be meant by a file that is not there.
+// otherFile suggests a file in place of a missing one.
 func otherFile(err error) string {
 	var missing *fs.PathError
 	if errors.As(err, &missing) {
@@ -159,7 +158,7 @@ func (o *applyOptions) run(ctx context.Context, env *cli.Env) error {
 	return err
 }
 
-// apply brings up one pod. What has ended of it at once is in the second result.
+// apply brings up one pod. The second result names containers that have ended already.
 func (o *applyOptions) apply(ctx context.Context, env *cli.Env, r *podRuntime, p *v1.Pod) (*v1.Pod, string, error) {
 	ctx, cancel := o.wait.limit(ctx)
 	defer cancel()
@@ -197,8 +196,8 @@ func (o *applyOptions) apply(ctx context.Context, env *cli.Env, r *podRuntime, p
 	return r.APIPod(p, view, status), end, err
 }
 
-// endedAtOnce names the containers of a running pod that have failed or should still run: apply
-// does not start them again. The status is newer than the view.
+// endedAtOnce names the containers of a running pod that have failed or should still run: apply does not start them
+// again. The status is newer than the view.
 func endedAtOnce(p *v1.Pod, view *plan.View, status *pod.Status) string {
 	var ends []string
 	for _, c := range view.Containers {
@@ -210,7 +209,6 @@ func endedAtOnce(p *v1.Pod, view *plan.View, status *pod.Status) string {
 	return strings.Join(ends, ", ")
 }
 
-// appliedLine returns the result of one pod.
 func appliedLine(p *v1.Pod, view *plan.View, end string, status *pod.Status, replaced, existed bool) string {
 	what := "created"
 	switch {
@@ -242,8 +240,8 @@ func phaseText(view *plan.View, status *pod.Status) string {
 	return "pending"
 }
 
-// cleanUpOrReport warns about what exists of a pod that failed, and returns the next commands. If
-// only the directory of this apply exists, it removes that: delete would not find the pod.
+// cleanUpOrReport warns about the remains of a pod that failed, and returns the next commands. It removes a directory
+// without a sandbox, which delete would not find.
 func (o *applyOptions) cleanUpOrReport(ctx context.Context, env *cli.Env, r *podRuntime, p *v1.Pod, failure error, ownDir bool) string {
 	interrupted := ctx.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), client.QueryLimit)
@@ -255,7 +253,7 @@ func (o *applyOptions) cleanUpOrReport(ctx context.Context, env *cli.Env, r *pod
 		return ""
 	}
 	if len(status.Sandboxes)+len(status.Containers) == 0 {
-		// A call that was cut off may bring its sandbox yet.
+		// An interrupted call may still make its sandbox.
 		if ownDir && !interrupted {
 			if err := r.Remove(ctx, p, status, nil); err != nil {
 				env.Warn("pod %s: %v", name, err)
@@ -283,7 +281,7 @@ func (o *applyOptions) cleanUpOrReport(ctx context.Context, env *cli.Env, r *pod
 	return strings.Join(append(next, "`crishim delete "+name+"` removes what is left"), ", ")
 }
 
-// printRequests implements --dry-run: it dials nothing.
+// printRequests implements --dry-run without a connection.
 func (o *applyOptions) printRequests(env *cli.Env) error {
 	host, err := criconfig.ReadHost()
 	if err != nil {
@@ -304,8 +302,7 @@ func (o *applyOptions) printRequests(env *cli.Env) error {
 	return cli.Join(errs...)
 }
 
-// printPods writes pods as Kubernetes does: one as itself, several as a List; or their
-// names, as other verbs take them.
+// printPods writes pods as Kubernetes does: one as itself, several as a List; or their names.
 func printPods(env *cli.Env, pods []*v1.Pod, o output.Options) error {
 	var value any = map[string]any{"apiVersion": "v1", "kind": "List", "items": pods}
 	if len(pods) == 1 {

@@ -26,7 +26,6 @@ type deleteOptions struct {
 	in                   cli.Within
 }
 
-// NewDelete returns the verb that stops pods with their hooks and grace periods and removes them.
 func NewDelete(env *cli.Env) *cli.Verb {
 	o := &deleteOptions{}
 	return &cli.Verb{
@@ -119,7 +118,7 @@ func (o *deleteOptions) run(ctx context.Context, env *cli.Env) error {
 	}))
 }
 
-// choose returns the names of the pods that --all or --selector means: those that were made here and that no sync keeps.
+// choose returns the pods of --all or --selector: pods of apply, and of a sync that does not run.
 func (o *deleteOptions) choose(ctx context.Context, env *cli.Env, r *podRuntime, pods []*pod.Pod) (names []string, err error) {
 	for _, p := range pods {
 		owner := r.OwnerOf(ctx, p)
@@ -147,8 +146,8 @@ func (o *deleteOptions) choose(ctx context.Context, env *cli.Env, r *podRuntime,
 	return names, nil
 }
 
-// find finds the pods of each name. Where one is not there, or is kept by sync, none is deleted; those of a manifest may be
-// missing, as after an apply that got half way.
+// find finds the pods of each name. If one is missing or kept by sync, nothing is deleted. Pods of a manifest may be
+// missing, as after an apply that failed.
 func (o *deleteOptions) find(ctx context.Context, r *podRuntime, pods []*pod.Pod) (found [][]*pod.Pod, missing, err error) {
 	names, err := podNames("delete", o.in, pods, o.names)
 	if err != nil {
@@ -201,12 +200,11 @@ func deletePod(ctx context.Context, env *cli.Env, r *podRuntime, p *pod.Pod, gra
 	return r.Remove(ctx, nil, status, grace)
 }
 
-// podsIn leaves out the pods of other namespaces than that of -n.
 func podsIn(pods []*pod.Pod, in cli.Within) []*pod.Pod {
 	return slices.DeleteFunc(pods, func(p *pod.Pod) bool { return in.Namespace != "" && p.Namespace != in.Namespace })
 }
 
-// podNames takes kubectl's "pod NAME..." for the names. Where a pod has that very name both may be meant.
+// podNames accepts kubectl's "pod NAME...", unless a pod has that very name.
 func podNames(verb string, in cli.Within, pods []*pod.Pod, names []string) ([]string, error) {
 	if hint := hintForKind(verb, in, names); hint != "" {
 		if found, err := findPods(pods, names[0]); err == nil && len(found) == 0 {
@@ -224,8 +222,7 @@ func podNames(verb string, in cli.Within, pods []*pod.Pod, names []string) ([]st
 	return names[1:], nil
 }
 
-// hintForKind is for names that begin with a word of kubectl's for something that is no pod, as in
-// "container web" or "node/one"; "" for others.
+// hintForKind returns a hint for names with another kind, such as "container web" or "node/one".
 func hintForKind(verb string, in cli.Within, names []string) string {
 	kind, name, _ := strings.Cut(names[0], "/")
 	if name == "" && len(names) > 1 {
@@ -247,8 +244,8 @@ func hintForKind(verb string, in cli.Within, names []string) string {
 	return ""
 }
 
-// findPods finds pods by namespace/name, by name (first in default, else in the only namespace that has
-// it), and by uid; pod/NAME and pods/NAME are NAME where there is no such namespace. Several pods of one name are all meant.
+// findPods finds pods by namespace/name, by name, first in default, then in the only namespace with that name, and by
+// uid. pod/NAME is NAME if there is no such namespace. Pods of the same name are all returned.
 func findPods(pods []*pod.Pod, ref string) ([]*pod.Pod, error) {
 	pick := func(match func(*pod.Pod) bool) (out []*pod.Pod) {
 		for _, p := range pods {

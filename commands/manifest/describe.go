@@ -29,7 +29,6 @@ type describeOptions struct {
 	view  cli.View
 }
 
-// NewDescribe returns the verb that shows all that is known of pods, as kubectl describe pod would.
 func NewDescribe(env *cli.Env) *cli.Verb {
 	o := &describeOptions{}
 	return &cli.Verb{
@@ -108,7 +107,7 @@ func (o *describeOptions) run(ctx context.Context, env *cli.Env) error {
 	})
 }
 
-// podsWithID finds the pod that the beginning of an id stands for: a sandbox's, as pods shows it, or a container's.
+// podsWithID finds the pod with a sandbox or container whose id begins with ref.
 func podsWithID(pods []*pod.Pod, ref string) (found []*pod.Pod) {
 	for _, p := range pods {
 		if slices.ContainsFunc(p.Sandboxes, func(s *runtimeapi.PodSandbox) bool { return strings.HasPrefix(s.GetId(), ref) }) ||
@@ -122,7 +121,7 @@ func podsWithID(pods []*pod.Pod, ref string) (found []*pod.Pod) {
 	return found
 }
 
-// podsWithContainer finds the pods of a container: its name alone, pod/container or namespace/pod/container.
+// podsWithContainer finds the pods of a container, pod/container or namespace/pod/container.
 func podsWithContainer(pods []*pod.Pod, ref string) (found []*pod.Pod) {
 	parts := strings.Split(ref, "/")
 	last := len(parts) - 1
@@ -135,7 +134,6 @@ func podsWithContainer(pods []*pod.Pod, ref string) (found []*pod.Pod) {
 	return found
 }
 
-// writeDescription writes the page of the only pod of facts.
 func writeDescription(w io.Writer, f *diagnose.Facts, o output.Options) error {
 	p := &page{now: o.Now, width: o.Width, paint: o.Paint}
 	d := f.Pods[0].Description
@@ -149,8 +147,7 @@ func writeDescription(w io.Writer, f *diagnose.Facts, o output.Options) error {
 	return err
 }
 
-// page is a description being written: lines of "Name:   value", indented by what they
-// belong to.
+// page is a text of lines "Name:   value", indented by level.
 type page struct {
 	text   strings.Builder
 	now    time.Time
@@ -159,14 +156,13 @@ type page struct {
 	indent string
 }
 
-// valueColumn is where values begin.
 const valueColumn = 15
 
 func (p *page) line(name, format string, args ...any) {
 	p.painted("", name, "", format, args...)
 }
 
-// painted is a line with the name, and what comes first of the value, in colours.
+// painted is line with colours for the name and the first word of the value.
 func (p *page) painted(nameTone output.Tone, name string, valueTone output.Tone, format string, args ...any) {
 	before, value := fmt.Sprintf("%s%-*s ", p.indent, valueColumn-1-len(p.indent), name+":"), fmt.Sprintf(format, args...)
 	row := &page{width: p.width}
@@ -179,7 +175,7 @@ func (p *page) painted(nameTone output.Tone, name string, valueTone output.Tone,
 	p.text.WriteString(text)
 }
 
-// write writes a value after what stands before it; what does not fit goes below its beginning.
+// write writes a value after before. Further lines are indented to its column.
 func (p *page) write(before, value string) {
 	lines := []string{output.Sanitize(value)}
 	if room := p.width - len(before); p.width > 0 && room > 20 {
@@ -191,7 +187,6 @@ func (p *page) write(before, value string) {
 	}
 }
 
-// heading is the line that a part of the page begins with.
 func (p *page) heading(text string) {
 	if p.paint != nil {
 		text = p.paint(output.Header, text)
@@ -199,14 +194,13 @@ func (p *page) heading(text string) {
 	p.text.WriteString(text + "\n")
 }
 
-// optional is a line that is left out when the value is empty.
+// optional omits the line if the value is empty.
 func (p *page) optional(name, value string) {
 	if value != "" {
 		p.line(name, "%s", value)
 	}
 }
 
-// summary writes the state of a pod, and why it does not run.
 func (p *page) summary(d *kuberuntime.Description, found []diagnose.Finding) {
 	p.line("Pod", "%s", d.Pod.Namespace+"/"+d.Pod.Name)
 	tone := output.Good
@@ -238,7 +232,7 @@ func (p *page) pod(d *kuberuntime.Description, owner kuberuntime.Owner) {
 	}
 }
 
-// madeBy names who made a pod, and says so where that process has ended.
+// madeBy names the maker of a pod, and says if that process has ended.
 func madeBy(d *kuberuntime.Description, owner kuberuntime.Owner) string {
 	over := d.View.Phase == v1.PodSucceeded || d.View.Phase == v1.PodFailed
 	switch {
@@ -263,10 +257,10 @@ func pairs(m map[string]string) string {
 	return strings.Join(out, ", ")
 }
 
-// maxCommand is how much of a command is shown, which may be a script; -o yaml has all.
+// maxCommand is the length of a command in the table; -o yaml has all of it.
 const maxCommand = 300
 
-// ownMounts are those of every container that apply and sync make.
+// ownMounts are in every container of apply and sync.
 var ownMounts = []string{"/etc/hosts", v1.TerminationMessagePathDefault}
 
 func (p *page) container(d *kuberuntime.Description, c plan.ContainerView) {
@@ -338,7 +332,7 @@ func (p *page) limits(c *v1.Container) {
 	}
 }
 
-// probes is a line for a container with a readiness or startup probe.
+// probes writes a line for a container with a readiness or startup probe.
 func (p *page) probes(d *kuberuntime.Description, c plan.ContainerView) {
 	if c.Container.ReadinessProbe == nil && c.Container.StartupProbe == nil {
 		return
@@ -353,7 +347,7 @@ func (p *page) probes(d *kuberuntime.Description, c plan.ContainerView) {
 	p.line("Ready", "%s", text)
 }
 
-// shownEvents is how many events a description ends with.
+// shownEvents is the number of the last events of a description.
 const shownEvents = 15
 
 func (p *page) events(events []kuberuntime.Event) {

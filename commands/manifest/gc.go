@@ -20,7 +20,6 @@ type gcOptions struct {
 	dryRun, deadPods bool
 }
 
-// NewGC returns the verb that removes what is dead, as a kubelet would.
 func NewGC(env *cli.Env) *cli.Verb {
 	o := &gcOptions{policy: kuberuntime.DefaultGCPolicy(), images: kuberuntime.DefaultImagePolicy()}
 	return &cli.Verb{

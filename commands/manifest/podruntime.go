@@ -21,14 +21,13 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// podRuntime is a connection with the pod runtime on top.
+// podRuntime is the pod runtime with its connection.
 type podRuntime struct {
 	*kuberuntime.Manager
 	conn *client.Conn
 	dirs pod.Dirs
 }
 
-// podRuntimeOptions are what the verbs that work on pods as a whole share.
 type podRuntimeOptions struct {
 	steps       func(kuberuntime.Event) // receives each event; nil for verbs that change nothing
 	progress    bool                    // show the progress of pulls
@@ -53,7 +52,6 @@ func connectHere(ctx context.Context, env *cli.Env, longRunning bool) (*client.C
 	return conn, nil
 }
 
-// openCollector connects, and collects facts of pods.
 func openCollector(ctx context.Context, env *cli.Env) (*client.Conn, *diagnose.Collector, error) {
 	conn, err := connectHere(ctx, env, false)
 	if err != nil {
@@ -66,7 +64,6 @@ func openCollector(ctx context.Context, env *cli.Env) (*client.Conn, *diagnose.C
 	return conn, c, nil
 }
 
-// openPodRuntime connects and makes the manager.
 func openPodRuntime(ctx context.Context, env *cli.Env, o podRuntimeOptions) (*podRuntime, error) {
 	host, err := criconfig.ReadHost()
 	if err != nil {
@@ -84,7 +81,7 @@ func openPodRuntime(ctx context.Context, env *cli.Env, o podRuntimeOptions) (*po
 	r.Manager, err = kuberuntime.New(ctx, kuberuntime.Options{
 		Runtime: conn.ClientConn(), Image: conn.ImageClientConn(), Endpoint: conn.RuntimeEndpoint, Dirs: r.dirs, Host: host, Now: env.Now,
 		Auth: func(ctx context.Context, image string) (*runtimeapi.AuthConfig, error) {
-			// The kubelet gives its credential plugins as long, and no terminal may show that one hangs.
+			// The kubelet's limit for credential plugins: without a terminal nobody sees one hang.
 			ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("none after a minute"))
 			defer cancel()
 			return auth.Lookup(ctx, image, auth.Options{LookupEnv: env.LookupEnv, Plugins: o.plugins.Plugins, Stderr: env.Err})
@@ -103,8 +100,8 @@ func (r *podRuntime) close() error {
 	return r.conn.Close()
 }
 
-// keepEvents shows each event and keeps it for describe. That it cannot be kept is said
-// once: the pods do not depend on it.
+// keepEvents shows each event and stores it for describe. A failed write is a warning, once: the pods do not depend on
+// it.
 func keepEvents(env *cli.Env, dirs pod.Dirs, steps func(kuberuntime.Event)) func(kuberuntime.Event) {
 	var once sync.Once
 	return func(e kuberuntime.Event) {
@@ -117,7 +114,7 @@ func keepEvents(env *cli.Env, dirs pod.Dirs, steps func(kuberuntime.Event)) func
 	}
 }
 
-// stepLines shows each event as one line on stderr.
+// stepLines writes each event as a line to stderr.
 func stepLines(env *cli.Env) func(kuberuntime.Event) {
 	return func(e kuberuntime.Event) {
 		name := e.Namespace + "/" + e.Pod
@@ -132,7 +129,6 @@ func stepLines(env *cli.Env) func(kuberuntime.Event) {
 	}
 }
 
-// lockPod waits for others that work on the same pod.
 func lockPod(ctx context.Context, env *cli.Env, r *podRuntime, namespace, name string) (unlock func(), err error) {
 	release, err := r.LockPod(ctx, namespace, name, func() {
 		env.Warn("pod %s/%s: waiting for another crishim that works on it", namespace, name)
@@ -147,12 +143,11 @@ func lockPod(ctx context.Context, env *cli.Env, r *podRuntime, namespace, name s
 	}, nil
 }
 
-// manifestFlag returns -f of the verbs that read manifests.
 func manifestFlag(to *[]string) urfave.Flag {
 	return cli.StringsFlag(to, "filename", "read manifests from `FILE`, from the files of a directory, or from standard input (-)", "f")
 }
 
-// podWait is what apply and sync wait for.
+// podWait has the flags of apply and sync for waiting.
 type podWait struct {
 	kuberuntime.Wait
 	text    cli.WaitText
@@ -168,7 +163,7 @@ func (w *podWait) flags() []urfave.Flag {
 	}}, timeout}
 }
 
-// check reads the flags. A crash loop has its limit where no other was given.
+// check sets the limit of a crash loop unless there is another limit.
 func (w *podWait) check(c *urfave.Context) error {
 	limited := c.IsSet("wait-timeout")
 	if !limited {
@@ -189,7 +184,6 @@ func (w *podWait) check(c *urfave.Context) error {
 	return nil
 }
 
-// limit ends a wait at its time limit.
 func (w *podWait) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	if w.timeout <= 0 {
 		return ctx, func() {}

@@ -30,7 +30,6 @@ type syncOptions struct {
 	runtime podRuntimeOptions
 }
 
-// NewSync returns the verb that manages the pods of a directory: static pods without a kubelet.
 func NewSync(env *cli.Env) *cli.Verb {
 	o := &syncOptions{
 		loop: kuberuntime.LoopOptions{
@@ -139,8 +138,8 @@ func (o *syncOptions) run(ctx context.Context, env *cli.Env) error {
 	return nil
 }
 
-// statusLines prints each event as a line. A warning that repeats the last line of its
-// container, such as that of a probe which fails every second, is left out.
+// statusLines writes each event as a line. It omits a warning that repeats the last line of its container, such as that
+// of a probe that fails every second.
 func statusLines(env *cli.Env) func(kuberuntime.Event) {
 	type subject struct{ namespace, pod, container string }
 	var mu sync.Mutex

@@ -25,7 +25,6 @@ type whyOptions struct {
 	exitCode bool
 }
 
-// NewWhy returns the verb that says why pods and containers do not run as they should.
 func NewWhy(env *cli.Env) *cli.Verb {
 	o := &whyOptions{}
 	var codes []string
@@ -127,14 +126,13 @@ func (o *whyOptions) run(ctx context.Context, env *cli.Env) error {
 	}))
 }
 
-// warnOf warns of calls that failed, without which the rest is shown.
 func warnOf(env *cli.Env, f *diagnose.Facts) {
 	for _, err := range f.Failed {
 		env.Warn("%s", cli.Sentence(env, err))
 	}
 }
 
-// whyTargets resolves a name: to pods first, as describe does, then to containers.
+// whyTargets resolves a name to pods, else to containers.
 func whyTargets(pods []*pod.Pod, ref string) (out []whyTarget, err error) {
 	found, err := findPods(pods, ref)
 	if err != nil {
@@ -175,7 +173,7 @@ func nameOf(c *runtimeapi.Container) string {
 	return c.GetLabels()[kube.LabelContainerName]
 }
 
-// findings returns those about a target, and about the pod that it is in.
+// findings returns the findings about a target and its pod.
 func (t whyTarget) findings(f *diagnose.Facts) []diagnose.Finding {
 	p := f.Of(t.pod)
 	return slices.DeleteFunc(diagnose.ExplainPod(f, p), func(one diagnose.Finding) bool {
@@ -183,7 +181,6 @@ func (t whyTarget) findings(f *diagnose.Facts) []diagnose.Finding {
 	})
 }
 
-// why writes the page about one target.
 func (p *page) why(f *diagnose.Facts, t whyTarget) {
 	found := t.findings(f)
 	d := f.Of(t.pod).Description
@@ -213,7 +210,6 @@ func (p *page) why(f *diagnose.Facts, t whyTarget) {
 	}
 }
 
-// node writes the page about the whole node.
 func (p *page) node(f *diagnose.Facts, r diagnose.Report) {
 	if len(r.Findings) == 0 {
 		p.write("", fmt.Sprintf("nothing is wrong with the %d pods of this node", len(f.Pods)))
@@ -228,7 +224,7 @@ func (p *page) node(f *diagnose.Facts, r diagnose.Report) {
 	}
 }
 
-// finding writes a sentence, what it is concluded from where there is room for that, and what to type next.
+// finding writes the text, with whole the evidence, and the next commands.
 func (p *page) finding(f diagnose.Finding, before string, whole bool) {
 	tone := map[diagnose.Severity]output.Tone{diagnose.Error: output.Bad, diagnose.Warning: output.Warn, diagnose.Note: output.Faint}[f.Severity]
 	lines := &page{width: p.width}

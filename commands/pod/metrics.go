@@ -24,7 +24,6 @@ func NewMetricDescs(env *cli.Env) *cli.Verb {
 	}
 }
 
-// metricsInterval is the interval of metricsp --watch.
 const metricsInterval = time.Second
 
 func NewMetricsp(env *cli.Env) *cli.Verb {

@@ -22,7 +22,6 @@ type podsOptions struct {
 	watch  bool
 }
 
-// NewPods returns the verb that lists pod sandboxes in every state.
 func NewPods(env *cli.Env) *cli.Verb {
 	o := &podsOptions{}
 	return &cli.Verb{
@@ -74,8 +73,8 @@ func (o *podsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	})
 }
 
-// list lists the pods and, at the same time, their containers if columns need them. What
-// columns need in addition is asked for after that.
+// list lists the pods and, at the same time, the containers if the columns need them, and then the details that columns
+// need.
 func (o *podsOptions) list(ctx context.Context, env *cli.Env, conn *client.Conn) (pods []*runtimeapi.PodSandbox, err error) {
 	needs := output.PodNeeds(o.view.Options)
 	var containers *runtimeapi.ListContainersResponse

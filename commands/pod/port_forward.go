@@ -105,10 +105,10 @@ func (o *portForwardOptions) run(ctx context.Context, env *cli.Env, conn *client
 	return err
 }
 
-// portName is a name as Kubernetes allows for a port.
+// portName matches the names that Kubernetes allows for a port.
 var portName = lazyregexp.New(`^[a-z0-9-]*[a-z][a-z0-9-]*$`)
 
-// namedPort returns what stands before the name of a port, and the name; "" where it is a number.
+// namedPort splits [[ADDRESS:]LOCAL:]NAME before the name of a port. The name is empty for a number.
 func namedPort(text string) (before, name string) {
 	at := strings.LastIndexByte(text, ':') + 1
 	if !portName.MatchString(text[at:]) {
@@ -117,7 +117,7 @@ func namedPort(text string) (before, name string) {
 	return text[:at], text[at:]
 }
 
-// numbers returns the ports with the numbers for their names.
+// numbers returns the ports, with numbers in place of names.
 func (o *portForwardOptions) numbers(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandbox) (ports []stream.Port, err error) {
 	known, unknown := portsOf(ctx, conn, pod.GetId())
 	for _, text := range o.ports {
@@ -149,14 +149,13 @@ func (o *portForwardOptions) numbers(ctx context.Context, conn *client.Conn, pod
 	return ports, nil
 }
 
-// containerPort is a port of a manifest.
 type containerPort struct {
 	Name          string `json:"name"`
 	ContainerPort uint16 `json:"containerPort"`
 	Protocol      string `json:"protocol"`
 }
 
-// portsOf returns the ports that kubelets and crishim keep with a pod's containers.
+// portsOf returns the ports in the annotations of kubelets and crishim.
 func portsOf(ctx context.Context, conn *client.Conn, pod string) (known []containerPort, err error) {
 	res, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: pod}})
 	if err != nil {

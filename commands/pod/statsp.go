@@ -85,9 +85,9 @@ func (o *statspOptions) list(ctx context.Context, conn *client.Conn, filter *run
 	}), err
 }
 
-// oneByOne asks for the stats of each pod where a runtime has failed to list them, as containerd 1.6 does when one pod has no cgroup
-// of its own. Such a pod is a row with the figures of its containers, for a program one without figures; there is a warning. It
-// returns failed if there is nothing else for a program to read, or the runtime has no stats of pods at all.
+// oneByOne asks for the stats of each pod after a list has failed: containerd 1.6 fails if a single pod has no cgroup of
+// its own. Such a pod gets the figures of its containers, in machine formats none, and a warning. oneByOne returns
+// failed if no pod has stats for a machine format, or the runtime has no stats of pods.
 func (o *statspOptions) oneByOne(ctx context.Context, conn *client.Conn, statsFilter *runtimeapi.PodSandboxStatsFilter, ids []string, failed error) ([]*runtimeapi.PodSandboxStats, error) {
 	pods, err := (&cli.Filter{ID: statsFilter.GetId(), In: o.Filter.In, Selector: o.Filter.Selector, State: "ready"}).Pods(ctx, conn)
 	if err != nil {
@@ -127,7 +127,7 @@ func (o *statspOptions) oneByOne(ctx context.Context, conn *client.Conn, statsFi
 	return all, nil
 }
 
-// addContainers gives pods the figures of their containers together.
+// addContainers sets the sums of the containers' figures.
 func addContainers(ctx context.Context, conn *client.Conn, pods []*runtimeapi.PodSandboxStats) error {
 	if len(pods) == 0 {
 		return nil
@@ -158,7 +158,7 @@ func addContainers(ctx context.Context, conn *client.Conn, pods []*runtimeapi.Po
 	return nil
 }
 
-// podUsages returns the rows of a pod table from two samples.
+// podUsages returns the rows of two samples.
 func podUsages(before, after []*runtimeapi.PodSandboxStats, more cli.Extras) []output.Usage {
 	earlier := map[string]*runtimeapi.CpuUsage{}
 	for _, s := range before {

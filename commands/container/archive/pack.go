@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pack writes the file or directory called from in root as a tar stream whose first entry is called
-// name; "." packs the contents of a directory. Symbolic links are packed as such, and nothing outside
-// of root is read, even if files are replaced while they are read.
+// Pack writes the file or directory from in root as a tar stream; the first entry is called name, and "." packs the
+// contents of a directory. Symbolic links are packed as links. Nothing outside of root is read, even if files are
+// replaced at the same time.
 func Pack(w io.Writer, root *os.Root, from, name string, o Options) error {
 	o.Where = cmp.Or(o.Where, root.Name())
 	if o.Owner == nil {
@@ -76,7 +76,7 @@ func (p *packer) dir(file, name string) error {
 	return nil
 }
 
-// regular copies as much as the header has announced, of a file that may grow or shrink meanwhile.
+// regular copies as many bytes as the header announces: the file may grow or shrink.
 func (p *packer) regular(file, name string) error {
 	f, info, err := p.open(file, fs.FileMode.IsRegular)
 	if err != nil {
@@ -93,8 +93,8 @@ func (p *packer) regular(file, name string) error {
 	return err
 }
 
-// open opens a file of the expected kind, which it checks first: opening a pipe may block forever, and
-// opening a device, which a container may put in the place of a file, may do things to the machine.
+// open checks the kind of a file first: opening a pipe may block forever, and opening a device may have effects on the
+// machine.
 func (p *packer) open(file string, kind func(fs.FileMode) bool) (*os.File, fs.FileInfo, error) {
 	handle, err := p.root.OpenFile(file, unix.O_PATH, 0)
 	if err != nil {

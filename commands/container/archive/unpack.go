@@ -28,22 +28,20 @@ type Options struct {
 	Strip bool
 	// Name is put before the rest of it.
 	Name string
-	// Owner maps owner and group; see [KeepOwner]. If it is nil, root owns what is packed, and the
-	// user what is unpacked.
+	// Owner maps owner and group; see [KeepOwner]. By default root owns packed files, and the user owns unpacked ones.
 	Owner func(uid, gid int) (int, int)
-	// Skipped is called for entries that are skipped. It may be nil.
+	// Skipped is called for each skipped entry. It may be nil.
 	Skipped func(name, why string)
 	// Where is the directory in errors; the default is its name.
 	Where string
 }
 
-// KeepOwner keeps owner and group.
+// KeepOwner is an identity for Options.Owner.
 func KeepOwner(uid, gid int) (int, int) { return uid, gid }
 
-// path returns the path of a file for errors.
 func (o Options) path(file string) string { return filepath.Join(o.Where, file) }
 
-// inWhere makes the path in an error complete.
+// inWhere completes the path in an error.
 func (o Options) inWhere(err error) error {
 	var failed *fs.PathError
 	if errors.As(err, &failed) && !filepath.IsAbs(failed.Path) {
@@ -71,7 +69,6 @@ func Unpack(r io.Reader, root *os.Root, o Options) error {
 	}
 }
 
-// kindOf names what is no file, directory or link.
 func kindOf(mode fs.FileMode) string {
 	switch {
 	case mode&fs.ModeNamedPipe != 0:
@@ -95,10 +92,9 @@ type unpacker struct {
 	written, allowed int64 // bytes; the disk is looked at when written exceeds allowed
 }
 
-// maxName is the longest path of Linux. The path of an archive's entry may be longer.
+// maxName is the longest path of Linux. Names in tar may be longer.
 const maxName = 4096
 
-// target returns the path of an entry below the directory.
 func (u *unpacker) target(name string) (string, error) {
 	if len(name) > maxName {
 		return "", fmt.Errorf("tar entry %.60q... has a name of %d bytes", name, len(name))
@@ -143,7 +139,7 @@ func (u *unpacker) entry(h *tar.Header, body io.Reader) error {
 	return nil
 }
 
-// parents makes the directories above an entry for which the archive has none.
+// parents makes the directories above an entry that the archive does not have.
 func (u *unpacker) parents(dir string, h *tar.Header) error {
 	if _, err := u.root.Stat(dir); dir == "." || !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -171,7 +167,7 @@ func (u *unpacker) dir(h *tar.Header, name string) error {
 	if name == "." {
 		return nil // the user's own, from before
 	}
-	// Not the whole header: its extended records may be large.
+	// The whole header would keep its extended records, which may be large.
 	last := &tar.Header{Typeflag: h.Typeflag, Name: name, Mode: h.Mode, Uid: h.Uid, Gid: h.Gid, ModTime: h.ModTime}
 	if i, ok := u.seen[name]; ok {
 		u.dirs[i] = last
@@ -182,8 +178,8 @@ func (u *unpacker) dir(h *tar.Header, name string) error {
 	return nil
 }
 
-// replace puts what create makes under a temporary name in the place of a file or link. A copy that fails leaves what
-// was there, and nothing is written through a link.
+// replace creates a file under a temporary name and renames it. A failed copy leaves the old file, and nothing is
+// written through a link.
 func (u *unpacker) replace(name string, create func(temporary string) error) error {
 	if err := u.replaceable(name); err != nil {
 		return err
@@ -193,7 +189,7 @@ func (u *unpacker) replace(name string, create func(temporary string) error) err
 	if err == nil {
 		err = u.root.Rename(temporary, name)
 	}
-	// It is also there after a rename to another link of the same file.
+	// A rename to another link of the same file does nothing.
 	if removed := u.root.Remove(temporary); !errors.Is(removed, fs.ErrNotExist) {
 		err = cmp.Or(err, removed)
 	}
@@ -222,8 +218,7 @@ const (
 	reserve   = 64 << 20 // of the disk is left by larger copies
 )
 
-// copy leaves holes where the content has zeros: a tar stream has none, and a sparse file may be larger than the disk.
-// It ends before the disk is full.
+// copy leaves holes in place of zeros: a sparse file may be larger than the disk. It ends before the disk is full.
 func (u *unpacker) copy(f *os.File, name string, body io.Reader, size int64) error {
 	buf, zeros := make([]byte, block), make([]byte, block)
 	for at := int64(0); at < size; at += int64(len(buf)) {
@@ -252,8 +247,7 @@ func (u *unpacker) copy(f *os.File, name string, body io.Reader, size int64) err
 	return f.Truncate(size)
 }
 
-// replaceable refuses to replace a directory with all that is in it, and a device, as in a copy to /dev/null, which would
-// be gone for the whole machine.
+// replaceable refuses directories, and devices: a copy to /dev/null would remove it for the whole machine.
 func (u *unpacker) replaceable(name string) error {
 	info, err := u.root.Lstat(name)
 	switch {
@@ -287,8 +281,7 @@ func (u *unpacker) own(name string, h *tar.Header) error {
 	return u.root.Lchown(name, uid, gid)
 }
 
-// finish sets the directories' attributes, the deepest first. Set earlier, a mode could have
-// forbidden to write into them.
+// finish sets the attributes of the directories, the deepest first. Set earlier, a mode could forbid to write into them.
 func (u *unpacker) finish() error {
 	for i := len(u.dirs) - 1; i >= 0; i-- {
 		if err := u.attributes(u.dirs[i], u.dirs[i].Name); err != nil {

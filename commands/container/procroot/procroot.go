@@ -29,14 +29,13 @@ type Root struct {
 	gids     idMap
 }
 
-// Open opens the root directory of the container with this id, to which the process pid belongs.
-// It needs root.
+// Open opens the root directory of a container by its id and one of its processes. It needs root.
 func Open(pid int, containerID string) (*Root, error) {
 	return open(pid, func(groups string) bool { return proctree.Named(groups, containerID) })
 }
 
 func open(pid int, own func(groups string) bool) (*Root, error) {
-	// Once it is open, the directory is never another process's, even if the pid is used again.
+	// An open directory never becomes another process's, even if the pid is used again.
 	process, err := os.OpenRoot(filepath.Join("/proc", strconv.Itoa(pid)))
 	if err != nil {
 		return nil, fmt.Errorf("its process %d is not on this machine", pid)
@@ -65,7 +64,7 @@ func open(pid int, own func(groups string) bool) (*Root, error) {
 	return r, nil
 }
 
-// belongs checks that the process is the container's.
+// belongs checks that the process is in a cgroup of the container, and sees other files than this machine.
 func belongs(process *os.Root, pid int, own func(groups string) bool) error {
 	groups, err := process.ReadFile("cgroup")
 	if err != nil || !own(string(groups)) {
@@ -120,8 +119,8 @@ func (r *Root) Dir(path string) (*os.Root, error) {
 	return os.OpenRoot("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
 }
 
-// resolve finds a file without opening it: it may be a pipe or a device. The links of /proc, such as
-// /proc/1/root, are not followed: they lead to files instead of paths, out of any root directory.
+// resolve finds a file without opening it: it may be a pipe or a device. The links of /proc, such as /proc/1/root, are
+// refused: they lead out of any root directory.
 func (r *Root) resolve(path string, flags uint64) (*os.File, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	fd, err := unix.Openat2(int(r.dir.Fd()), filepath.Join("/", path), &how)
@@ -147,7 +146,6 @@ type idMap []idRange
 
 type idRange struct{ inside, outside, count int64 }
 
-// host returns the id on this machine of an id in the container.
 func (m idMap) host(id int) int {
 	for _, r := range m {
 		if n := int64(id) - r.inside; n >= 0 && n < r.count {
@@ -157,7 +155,6 @@ func (m idMap) host(id int) int {
 	return keep
 }
 
-// container returns the id in the container of an id on this machine.
 func (m idMap) container(id int) int {
 	for _, r := range m {
 		if n := int64(id) - r.outside; n >= 0 && n < r.count {
@@ -179,7 +176,6 @@ func parseIDMap(text []byte) (idMap, error) {
 	return m, nil
 }
 
-// identity reads the process's user, group and id maps.
 func (r *Root) identity(process *os.Root) error {
 	for file, m := range map[string]*idMap{"uid_map": &r.uids, "gid_map": &r.gids} {
 		text, err := process.ReadFile(file)
