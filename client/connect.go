@@ -53,8 +53,6 @@ type Options struct {
 	// docker itself would look; nil: DockerSocket.
 	Engines   func(host string) []Engine
 	StartShim StartShim // nil: there is no embedded shim
-	// Others is how long to wait for the runtimes of lower precedence, for Conn.Others.
-	Others time.Duration
 	// Batch keeps ssh from asking for passwords and host keys: many hosts are dialled at once.
 	Batch bool
 	// Debug receives a line for each attempt and each call, never a message's content. May be nil.
@@ -179,22 +177,6 @@ func (c *Conn) Remote() string {
 
 // ImageClientConn returns the connection to the image service.
 func (c *Conn) ImageClientConn() grpc.ClientConnInterface { return c.image }
-
-// Others returns the other runtimes that answered, as -r takes them. Docker engines
-// are left out if the runtime in use is a dockershim: they may be below it.
-func (c *Conn) Others() []string {
-	var others []string
-	for _, candidate := range c.Candidates {
-		switch {
-		case candidate.State != StateReady || candidate.Chosen:
-		case candidate.Kind == KindCRI:
-			others = append(others, candidate.Endpoint)
-		case c.Version.GetRuntimeName() != "docker":
-			others = append(others, engineEndpoint(Engine{Host: candidate.Endpoint}))
-		}
-	}
-	return others
-}
 
 // Close ends the connection with its tunnel and the embedded shim. It may be called twice.
 func (c *Conn) Close() error {

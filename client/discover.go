@@ -167,8 +167,6 @@ func (o *Options) discover(ctx context.Context, all bool) ([]found, error) {
 	}
 	if chosen < 0 || all {
 		engines()
-	} else if o.Others > 0 {
-		waitForOthers(pctx, o.Others, append(sockets, func() found { engines(); return found{} }))
 	}
 	cancel() // what is still under way is not needed
 	wg.Wait()
@@ -213,17 +211,6 @@ func start[T any](wg *sync.WaitGroup, f func() T) (wait func() T) {
 	wait = sync.OnceValue(f)
 	wg.Go(func() { wait() })
 	return wait
-}
-
-func waitForOthers(ctx context.Context, d time.Duration, others []func() found) {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	go func() {
-		defer cancel()
-		for _, wait := range others {
-			wait()
-		}
-	}()
-	<-ctx.Done()
 }
 
 // probeKnown probes a known socket. A containerd that looks like Docker's own is skipped

@@ -90,23 +90,6 @@ func TestAutomaticTakesByPrecedence(t *testing.T) {
 	}
 }
 
-func TestOthersAreNamed(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	n.runtime("containerd", stubcri.Options{})
-	n.runtime("crid", stubcri.Options{})
-	fakeEngine(t, n.path("docker"))
-	o := n.options()
-	o.Others = longTimeout
-	c := connect(t, o)
-	if diff := cmp.Diff([]string{"unix://" + n.path("crid"), "docker://" + n.path("docker")}, c.Others()); diff != "" {
-		t.Error(diff)
-	}
-	if got := states(c.Candidates); got["containerd"] != "ready, chosen" {
-		t.Errorf("got %v", c.Candidates)
-	}
-}
-
 func TestAutomaticPassesOverWhatDoesNotWork(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

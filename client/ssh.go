@@ -86,7 +86,7 @@ func (o *Options) probeHost(ctx context.Context, e Endpoint) found {
 		return failed
 	}
 	there := *o
-	there.Known, there.Others = nil, 0
+	there.Known = nil
 	for i, k := range known {
 		there.Known = append(there.Known, Known{k.Name, t.socket(i), k.Containerd})
 	}

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -21,49 +19,39 @@ import (
 
 	"github.com/crishim/crishim/client"
 	_ "github.com/crishim/crishim/internal/gogc" // sets GOGC before main
-	"github.com/crishim/crishim/internal/rundir"
 	"github.com/crishim/crishim/output"
 	"github.com/crishim/crishim/shim"
 	"github.com/crishim/crishim/shim/docker"
 )
 
-// Env is everything a command may touch outside its arguments. No command reads os.Stdout,
-// os.Getenv or time.Now by itself.
+// Env is everything a command may touch outside its arguments, such as its streams, environment and clock.
 type Env struct {
-	// Version is crishim's own, from the linker.
-	Version  string
-	In       io.Reader
-	Out, Err io.Writer
-	// LookupEnv reads an environment variable.
+	Version   string // crishim's own, from the linker
+	In        io.Reader
+	Out, Err  io.Writer
 	LookupEnv func(string) (string, bool)
-	// Now is the clock.
-	Now func() time.Time
+	Now       func() time.Time
 	// StartShim starts the embedded dockershim where there is only Docker.
 	StartShim func(context.Context, client.Engine, shim.Options) (client.Shim, error)
 	// AskPassword reads a line from the terminal without showing it.
 	AskPassword func(ctx context.Context, prompt string) (string, error)
-	// Cluster is the way to nodes of a cluster, where a command line is for these; else nil.
+	// Cluster reaches the nodes of a cluster; nil if the command line is not for nodes.
 	Cluster *Cluster
 	// Exit ends the process at a second interrupt; nil in tests.
 	Exit func(int)
-	// InTerminal, OutTerminal and ErrTerminal report which streams are terminals.
+	// Which streams are terminals.
 	InTerminal, OutTerminal, ErrTerminal bool
-	// Width returns the terminal's present width in cells; 0 where there is none.
+	// Width returns the terminal's present width in cells; 0 if there is no terminal.
 	Width func() int
 
-	// CompleteTimeout is how long a runtime may take to complete a name; 0 means a third of a
-	// second.
+	// CompleteTimeout limits the completion of a name; 0 means 300 ms.
 	CompleteTimeout time.Duration
-	// ConnectTimeout is how long connecting may take without --connect-timeout; 0 means the
-	// client's own limit.
+	// ConnectTimeout is the default of --connect-timeout; 0 means the client's own limit.
 	ConnectTimeout time.Duration
-	// RunDir returns the user's directory for what lasts until the next boot; nil for none.
-	RunDir func() (string, error)
 	// StatsSecond is how long a second of --seconds is; 0 means a second.
 	StatsSecond time.Duration
-	// ConfigFile is where the config file is by default, Executable the program, next to which
-	// it is looked for then. Empty ones are not looked for, so that tests do not depend on the
-	// machine.
+	// ConfigFile is the default config file. If it does not exist, a file next to Executable is
+	// read. Tests leave both empty.
 	ConfigFile, Executable string
 
 	Compat bool // crictl's defaults, output and exit codes
@@ -73,28 +61,25 @@ type Env struct {
 	tracing  *tracing
 	loaded   *client.Config // the config file, once read
 	mu       *sync.Mutex    // guards Out and Err, so that lines do not mix
-	images   bool           // the verb is about images
-	line     commandLine    // what is run
+	images   bool           // the verb dials the image endpoint
+	line     commandLine    // the command line that runs
 	newApp   func(*Env) *App
-	shown    *View // of the verb; nil: it has none
+	shown    *View // of the verb; nil if it has none
 
-	several *several     // nil: there is one endpoint
+	several *several     // nil for one endpoint
 	node    string       // of a cluster, or one of several endpoints; "" for none
-	of      *Env         // on one of several endpoints the Env of all; else nil
-	try     bool         // what would be changed is only shown
-	left    *atomic.Bool // who ran the command line in a pod has gone
+	of      *Env         // the Env of all endpoints on one of several; else nil
+	try     bool         // changes are only shown
+	left    *atomic.Bool // the client of a command line in a pod has gone
 }
 
-// silenceKlog is for the libraries of streams, which write to standard error there.
+// silenceKlog silences the streaming libraries, which log to standard error.
 var silenceKlog = sync.OnceFunc(func() { klog.SetLogger(klog.Logger{}) })
 
 // SystemEnv returns the Env of the real process.
 func SystemEnv(version string) *Env {
 	silenceKlog()
-	executable, err := os.Executable()
-	if err != nil {
-		executable = "" // then no config file is looked for next to it
-	}
+	executable, _ := os.Executable() // "" on an error
 	return &Env{
 		Version: version,
 		In:      os.Stdin, Out: os.Stdout, Err: os.Stderr,
@@ -107,13 +92,12 @@ func SystemEnv(version string) *Env {
 		OutTerminal: isTerminal(os.Stdout),
 		ErrTerminal: isTerminal(os.Stderr),
 		Width:       terminalWidth,
-		RunDir:      func() (string, error) { return rundir.Base(os.LookupEnv) },
 		ConfigFile:  client.DefaultConfigFile,
 		Executable:  executable,
 	}
 }
 
-// Fresh copies env for one command line, so that nothing of an earlier one stays behind.
+// Fresh copies env for one command line, without the state of an earlier one.
 func (env *Env) Fresh(compat bool) *Env {
 	run := *env
 	run.global, run.loaded = globals{maxRetries: noRetries, tracingEndpoint: "127.0.0.1:4317", samplingRate: -1, parallel: 64}, nil
@@ -123,7 +107,6 @@ func (env *Env) Fresh(compat bool) *Env {
 	return &run
 }
 
-// getenv returns the value of an environment variable, "" where it is not set.
 func (env *Env) getenv(name string) string {
 	value, _ := env.LookupEnv(name)
 	return value
@@ -137,7 +120,7 @@ func (env *Env) width() int {
 	return env.Width()
 }
 
-// Color reports whether the result is written in colours: on a terminal, unless NO_COLOR is set.
+// Color reports whether the result is written in colours.
 func (env *Env) Color() bool {
 	switch env.global.color {
 	case "always":
@@ -148,12 +131,9 @@ func (env *Env) Color() bool {
 	return env.OutTerminal && env.getenv("NO_COLOR") == "" && env.getenv("TERM") != "dumb" && !env.Compat
 }
 
-// Say writes one line of a result. Lines of parallel work do not mix: each is one write.
+// Say writes one line of a result.
 func (env *Env) Say(format string, args ...any) error {
-	env.mu.Lock()
-	defer env.mu.Unlock()
-	_, err := fmt.Fprintln(env.Out, output.Sanitize(fmt.Sprintf(format, args...)))
-	return err
+	return env.SaySpans(Span{Text: fmt.Sprintf(format, args...)})
 }
 
 // Span is a part of a line with its colour.
@@ -162,7 +142,7 @@ type Span struct {
 	Text string
 }
 
-// SaySpans is Say for a line with colours, where the result has them.
+// SaySpans writes one line of a result, in one write so that lines of parallel work do not mix.
 func (env *Env) SaySpans(spans ...Span) error {
 	var line strings.Builder
 	colours := output.Options{Color: env.Color()}
@@ -196,14 +176,14 @@ func (env *Env) Ask(ctx context.Context, question string) (bool, error) {
 
 // Warn writes one line to stderr.
 func (env *Env) Warn(format string, args ...any) {
-	f := Failure{Node: env.node, Code: "warning", Message: output.Sanitize(fmt.Sprintf(format, args...))}
-	if env.of == nil {
-		f.Node = ""
+	f := Failure{Code: "warning", Message: output.Sanitize(fmt.Sprintf(format, args...))}
+	if env.of != nil {
+		f.Node = env.node
 	}
 	env.say("warning", failure{Failure: f})
 }
 
-// Note writes one line to stderr, without the prefix of a warning.
+// Note writes one line to stderr without a prefix.
 func (env *Env) Note(format string, args ...any) {
 	env.mu.Lock()
 	defer env.mu.Unlock()
@@ -217,8 +197,8 @@ func (env *Env) Debugf(format string, args ...any) {
 	}
 }
 
-// Offline returns the action of a verb that asks no runtime, or not at once: check reads the
-// arguments and complains of wrong usage.
+// Offline returns the action of a verb that does not connect, or connects by itself. check reads the
+// arguments and reports wrong usage.
 func (env *Env) Offline(check func(*Env, *urfave.Context) error, run func(context.Context, *Env) error) urfave.ActionFunc {
 	return func(c *urfave.Context) error {
 		if err := check(env, c); err != nil {
@@ -235,7 +215,7 @@ func (env *Env) Offline(check func(*Env, *urfave.Context) error, run func(contex
 	}
 }
 
-// Connected returns the action of a verb that asks the runtime.
+// Connected returns the action of a verb that runs on a connection to the runtime, or to each of several.
 func (env *Env) Connected(check func(*Env, *urfave.Context) error, run func(context.Context, *Env, *client.Conn) error) urfave.ActionFunc {
 	connected := func(ctx context.Context, env *Env) error {
 		conn, err := env.Connect(ctx)
@@ -253,8 +233,8 @@ func (env *Env) Connected(check func(*Env, *urfave.Context) error, run func(cont
 	})
 }
 
-// ForImages returns the action of a verb about images: it dials the image endpoint, and the runtime's only
-// where it needs that too.
+// ForImages returns the action of a verb about images, which dials the runtime's endpoint only if it
+// needs that, too.
 func (env *Env) ForImages(action urfave.ActionFunc) urfave.ActionFunc {
 	return func(c *urfave.Context) error {
 		env.images = true
@@ -267,8 +247,8 @@ func (env *Env) Connect(ctx context.Context) (*client.Conn, error) {
 	return env.ConnectShim(ctx, false)
 }
 
-// ConnectShim connects. For a verb that runs long the embedded dockershim takes all of its
-// settings, else those that matter to one command.
+// ConnectShim is Connect for a verb that may run long: the embedded dockershim then takes all of
+// its settings instead of those for one command.
 func (env *Env) ConnectShim(ctx context.Context, longRunning bool) (*client.Conn, error) {
 	options, err := env.ClientOptions(longRunning)
 	if err != nil {
@@ -279,76 +259,37 @@ func (env *Env) ConnectShim(ctx context.Context, longRunning bool) (*client.Conn
 			return nil, err
 		}
 	}
-	if !longRunning && env.namesOthers(options) {
-		options.Others = othersTime
-	}
 	conn, err := client.Connect(ctx, options)
 	if err != nil {
 		return nil, err
 	}
-	env.noteChoice(conn, options)
+	env.noteChoice(conn)
 	if flag := env.ShimFlag(); flag != "" && !conn.Embedded {
 		return nil, Join(fmt.Errorf("--%s is for the embedded dockershim, and %s is used: take -r docker://", flag, conn.RuntimeEndpoint), conn.Close())
 	}
 	return conn, nil
 }
 
-// othersTime is how long runtimes that are not used may take to be named. They answer within a
-// few milliseconds.
-const othersTime = 100 * time.Millisecond
-
-// namesOthers reports whether someone at a terminal is shown which of several runtimes is
-// used: once, and never in scripts and pipes.
-func (env *Env) namesOthers(o client.Options) bool {
-	if o.RuntimeEndpoint != "" || env.Compat || !env.OutTerminal || !env.ErrTerminal {
-		return false
-	}
-	file, err := env.noticeFile()
-	if err != nil || file == "" {
-		return err == nil
-	}
-	_, err = os.Stat(file)
-	return errors.Is(err, fs.ErrNotExist)
-}
-
-// noticeFile returns the file whose existence means that the user has seen the notice; "" for none.
-func (env *Env) noticeFile() (string, error) {
-	if env.RunDir == nil {
-		return "", nil
-	}
-	dir, err := env.RunDir()
-	return filepath.Join(dir, "several-runtimes"), err
-}
-
 // noteChoice names a choice of the runtime that the user may not expect.
-func (env *Env) noteChoice(conn *client.Conn, o client.Options) {
-	if conn.TakenAs != "" && env.of == nil {
+func (env *Env) noteChoice(conn *client.Conn) {
+	if env.of != nil {
+		return
+	}
+	if conn.TakenAs != "" {
 		env.Note("crishim: %s is a Docker engine: taken as -r %s", conn.TakenAs, conn.RuntimeEndpoint)
 	}
 	// A restart of serve leaves its socket open, and may take longer than the probe waits.
 	for _, c := range conn.Candidates {
-		if c.Chosen || env.Compat || env.of != nil {
+		if c.Chosen || env.Compat {
 			break
 		}
 		if c.State == client.StateHangs {
 			env.Note("crishim: warning: %s accepts connections but does not answer, so %s is used; -r chooses", c.Endpoint, conn.RuntimeEndpoint)
 		}
 	}
-	others := conn.Others()
-	if o.Others == 0 || len(others) == 0 {
-		return
-	}
-	env.Note("crishim: several runtimes answer; %s (%s) is used, -r takes another: %s", conn.Version.GetRuntimeName(), conn.RuntimeEndpoint, strings.Join(others, ", "))
-	file, err := env.noticeFile()
-	if err == nil && file != "" {
-		err = os.WriteFile(file, nil, 0o600)
-	}
-	if err != nil {
-		env.Debugf("the notice will be shown again: %v", err)
-	}
 }
 
-// ClientOptions are flags over environment over config file.
+// ClientOptions returns how to connect. Flags win over the environment, and that over the config file.
 func (env *Env) ClientOptions(longRunning bool) (client.Options, error) {
 	config, err := env.Config()
 	if err != nil {
