@@ -11,22 +11,20 @@ import (
 	"github.com/crishim/crishim/client/suggest"
 )
 
-// commandLine is an argv made ready for urfave, which takes no flag behind the
-// first argument and no flag under two of its names: global flags, the verb, its
-// flags, all in their long form, "--", its arguments.
+// commandLine is an argv in the order that urfave reads: global flags, the verb, its flags, all in
+// their long form, "--", its arguments.
 type commandLine struct {
 	Args    []string
 	Verb    string
 	Version bool
 	compat  bool            // --compat=crictl
-	sub     bool            // the verb is followed by a verb of its own
+	sub     bool            // a verb of the verb follows
 	seen    map[string]bool // flags of the verb
 	rest    []string        // the verb's arguments
-	help    *Help           // the page to show instead of anything else
-	page    *Help           // the verb's own
+	help    *Help           // the page to show; nil for none
+	page    *Help           // the page of the verb
 }
 
-// arranger walks an argv once.
 type arranger struct {
 	verb                 string
 	global, local        flagTable
@@ -34,8 +32,7 @@ type arranger struct {
 	compat               bool // crictl's own flags and forms only
 }
 
-// Arrange puts flags that stand behind arguments, and global flags that stand
-// behind the verb, where urfave wants them.
+// Arrange orders an argv: flags may stand after arguments, and global flags after the verb.
 func Arrange(app *App, args []string) (commandLine, error) {
 	a := &arranger{global: tableOf(app.Flags), compat: len(args) > 0 && filepath.Base(args[0]) == "crictl"}
 	tail, err := a.globalPart(args)
@@ -68,7 +65,11 @@ func Arrange(app *App, args []string) (commandLine, error) {
 	a.globals, a.verb, a.local = nil, line.Verb, tableOf(command.Flags)
 	switch {
 	case !a.compat:
-		a.local.imply(line.Verb)
+		for _, name := range impliedFlags[line.Verb] {
+			if !a.local.has(name) {
+				a.local[name] = flagInfo{}
+			}
+		}
 	case a.local.has("last"):
 		a.local["n"] = a.local["last"]
 	}
@@ -90,8 +91,8 @@ func Arrange(app *App, args []string) (commandLine, error) {
 	return line, nil
 }
 
-// checkEmpty refuses an argument that is empty, as "$ID" is in a script where
-// there is nothing. What a command in a container gets may be.
+// checkEmpty refuses an empty argument, such as "$ID" of an unset variable. Arguments of a command in a
+// container may be empty.
 func (l commandLine) checkEmpty() error {
 	names := l.rest
 	switch l.Verb {
@@ -104,7 +105,7 @@ func (l commandLine) checkEmpty() error {
 	return nil
 }
 
-// globalPart takes the flags before the verb and returns what follows them.
+// globalPart takes the flags before the verb and returns the words after them.
 func (a *arranger) globalPart(args []string) ([]string, error) {
 	for args = args[min(1, len(args)):]; len(args) > 0 && looksLikeFlag(args[0]); {
 		if args[0] == "--" {
@@ -120,7 +121,7 @@ func (a *arranger) globalPart(args []string) ([]string, error) {
 	return args, nil
 }
 
-// verbPart sorts what stands behind the verb.
+// verbPart sorts the words after the verb.
 func (a *arranger) verbPart(args []string) error {
 	for words := args; len(words) > 0; {
 		if looksLikeFlag(words[0]) && words[0] != "--" {
@@ -151,7 +152,7 @@ func (a *arranger) verbPart(args []string) error {
 
 // flag takes the flag that args begin with: one of the verb, or a global one in its long form.
 func (a *arranger) flag(args []string) (used int, err error) {
-	if flag, used := a.local.meant(args); used > 0 && !a.compat {
+	if flag, used := a.local.assignment(args); used > 0 && !a.compat {
 		a.flags = append(a.flags, flag)
 		return used, nil
 	}
@@ -172,7 +173,7 @@ func (a *arranger) flag(args []string) (used int, err error) {
 	return 0, a.explain(err)
 }
 
-// explain adds to the error about an unknown flag what is meant by it.
+// explain adds a hint to the error about an unknown flag.
 func (a *arranger) explain(err error) error {
 	var usage *UsageError
 	if !errors.As(err, &usage) || usage.unknownFlags == nil {
@@ -201,7 +202,7 @@ func (a *arranger) explain(err error) error {
 	return usage
 }
 
-// behindVerb adds to the error about an unknown flag before the verb that it is one of the verb.
+// behindVerb adds a hint to the error about an unknown flag before the verb that is a flag of the verb.
 func behindVerb(app *App, args []string, err error) error {
 	var usage *UsageError
 	if !errors.As(err, &usage) || usage.unknownFlags == nil {
@@ -215,7 +216,7 @@ func behindVerb(app *App, args []string, err error) error {
 	return usage
 }
 
-// unknownCommand returns the error for what no verb is called, with what is meant where that is known.
+// unknownCommand returns the error about a word that is no verb.
 func unknownCommand(app *App, words []string) error {
 	var names []string
 	for _, c := range app.Commands {

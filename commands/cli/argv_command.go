@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// PassesStatus reports whether the status of this command line is that of a command
-// in a container, so that crishim's own failures need another one.
+// PassesStatus reports whether the exit status is that of a command in a container, so that failures
+// of crishim need one of their own.
 func (l commandLine) PassesStatus() bool {
 	if l.sub || l.seen["help"] {
 		return false
@@ -24,8 +24,8 @@ func (l commandLine) PassesStatus() bool {
 	return false
 }
 
-// runsCommand reports whether the arguments of the verb are a target and the command line of
-// another program, or that command line alone.
+// runsCommand reports whether the arguments of the verb are the command line of another program, with
+// or without a target before it.
 func (a *arranger) runsCommand(args []string) bool {
 	switch a.verb {
 	case "exec", "debug":
@@ -36,7 +36,7 @@ func (a *arranger) runsCommand(args []string) bool {
 	return false
 }
 
-// commandAlone reports whether flags stand for the target.
+// commandAlone reports whether flags name the target.
 func (a *arranger) commandAlone() bool {
 	for name := range givenFlags(a.flags) {
 		if a.verb == "run" && name == "image" || a.verb == "exec" && slices.Contains(execFilters, name) {
@@ -49,9 +49,8 @@ func (a *arranger) commandAlone() bool {
 // execFilters are the flags of exec that choose containers instead of its first argument.
 var execFilters = []string{"name", "namespace", "state", "label", "selector", "latest", "last", "pod", "image"}
 
-// commandPart sorts what stands behind the target, in kubectl's form flags and "--" before the
-// command. Flags without "--" are refused, for a command line may begin with a dash; only exec and
-// debug, whose commands cannot, take them where nothing else follows.
+// commandPart sorts the words after the target. Flags there need a following "--". exec and debug also
+// accept trailing flags, because their commands never start with a dash.
 func (a *arranger) commandPart(before, behind []string, ended bool) error {
 	if a.compat || a.commandAlone() || len(behind) == 0 || !looksLikeFlag(behind[0]) || ended && behind[0] != "--" {
 		if a.compat && a.verb == "exec" && len(behind) > 0 && behind[0] == "--" {
@@ -76,7 +75,7 @@ func (a *arranger) commandPart(before, behind []string, ended bool) error {
 	return nil
 }
 
-// flagsBehind takes the flags between the target and "--", and returns what is left.
+// flagsBehind takes the flags between the target and "--", and returns the other words.
 func (a *arranger) flagsBehind(before, behind []string) (words []string, err error) {
 	words = behind
 	for len(words) > 0 && words[0] != "--" {
@@ -97,7 +96,7 @@ func (a *arranger) flagsBehind(before, behind []string) (words []string, err err
 	return words, nil
 }
 
-// misplaced returns the error for flags behind the target without "--", with both ways to write it.
+// misplaced returns the error for flags after the target without "--".
 func (a *arranger) misplaced(before, flags, command []string) error {
 	line := func(parts ...[]string) string {
 		return "`crishim " + a.verb + " " + ShellWords(slices.Concat(parts...)...) + "`"
@@ -128,9 +127,8 @@ var runImageFlags = []string{
 	"privileged", "read-only", "cap-add", "cap-drop", "memory", "cpus", "rm", "detach",
 }
 
-// IsCrictlRun reports whether run has crictl's form, CONTAINER-CONFIG POD-CONFIG, and not
-// IMAGE [COMMAND]: two arguments that are files, or one whose name is that of a file, and
-// no flag of the other form.
+// IsCrictlRun reports whether run has crictl's form, CONTAINER-CONFIG POD-CONFIG: two arguments that
+// are files, or one that can only be a file, and no flag of the form IMAGE [COMMAND].
 func IsCrictlRun(seen map[string]bool, rest []string) bool {
 	if slices.ContainsFunc(runImageFlags, func(name string) bool { return seen[name] }) {
 		return false
@@ -144,7 +142,6 @@ func IsCrictlRun(seen map[string]bool, rest []string) bool {
 	return false
 }
 
-// isConfigFile reports whether an argument alone can only mean a file.
 func isConfigFile(arg string) bool {
 	switch path.Ext(arg) {
 	case ".json", ".yaml", ".yml":
@@ -153,8 +150,7 @@ func isConfigFile(arg string) bool {
 	return isPath(arg) || strings.HasPrefix(arg, "/")
 }
 
-// isFile reports whether an argument is a file: one that exists, standard input, or
-// one whose path is that of a file.
+// isFile reports whether an argument names an existing file, standard input or a path.
 func isFile(arg string) bool {
 	info, err := os.Stat(arg)
 	return isPath(arg) || err == nil && !info.IsDir()

@@ -2,14 +2,12 @@ package cli
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
 	urfave "github.com/urfave/cli/v2"
 )
 
-// flagInfo is what arranging needs to know of a flag.
 type flagInfo struct {
 	name     string // its first name
 	value    bool   // takes a value
@@ -37,36 +35,26 @@ func (t flagTable) has(name string) bool {
 	return ok
 }
 
-// imply adds the flags that change nothing.
-func (t flagTable) imply(verb string) {
-	for _, name := range impliedFlags[verb] {
-		if !t.has(name) {
-			t[name] = flagInfo{}
-		}
-	}
-}
-
-// meant reads a flag whose letter crictl has for something else, if its value is of that other
-// flag, and returns that in its long form.
-func (t flagTable) meant(args []string) (flag string, used int) {
+// assignment reads -l KEY=VALUE and -e NAME=VALUE, which docker and kubectl have, where the letter is
+// a flag without a value in crictl. It returns the flag in its long form.
+func (t flagTable) assignment(args []string) (flag string, used int) {
 	letter := args[0][1:2]
-	shared := sharedLetters[letter]
-	other := slices.IndexFunc(shared.flags, t.has)
-	if other < 0 || !t.has(letter) || slices.Contains(shared.flags, t[letter].name) || len(flagName(args[0])) > 1 && t.has(flagName(args[0])) {
+	long := sharedLetters[letter]
+	if !t.has(long) || !t.has(letter) || t[letter].name == long || len(flagName(args[0])) > 1 && t.has(flagName(args[0])) {
 		return "", 0
 	}
 	value, used := strings.TrimPrefix(args[0][2:], "="), 1
 	if value == "" && len(args) > 1 {
 		value, used = args[1], 2
 	}
-	if value == "" || looksLikeFlag(value) || !shared.means(value) {
+	if looksLikeFlag(value) || strings.IndexByte(value, '=') < 1 {
 		return "", 0
 	}
-	return "--" + shared.flags[other] + "=" + value, used
+	return "--" + long + "=" + value, used
 }
 
-// take reads the flag that args begin with and returns it in its long form, with how many
-// of args it used. A group of short flags (-it, -n5) is several.
+// take reads the flag that args begin with. It returns the flag, or those of a group such as -it, in
+// their long form, and the number of args used.
 func (t flagTable) take(args []string) (flags []string, used int, err error) {
 	name, value, hasValue := strings.Cut(strings.TrimLeft(args[0], "-"), "=")
 	info, known := t[name]

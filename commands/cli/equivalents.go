@@ -1,11 +1,9 @@
 package cli
 
-import "strings"
+// The tables of this file have commands and flags of docker, kubectl and the shell, and what does the
+// same here.
 
-// The tables of this file are what docker, kubectl and a shell have in people's fingers, and
-// what does the same here. They are data: argv.go reads them.
-
-// WordsOfOthers are commands, alone or with the word behind them. Hints name ours in backticks.
+// WordsOfOthers has hints for commands, alone or with the word behind them.
 var WordsOfOthers = map[string]string{
 	"ls":         "`crishim ps`, `crishim pods` and `crishim images` list what there is",
 	"list":       "`crishim ps`, `crishim pods` and `crishim images` list what there is",
@@ -54,8 +52,8 @@ var WordsOfOthers = map[string]string{
 	"status":     "`crishim info` shows the runtime's status, `crishim doctor` checks the node",
 }
 
-// FlagsOfOthers are flags that a verb does not have, by the verb's name and theirs, or by their
-// name alone for every verb. VERB stands for the verb.
+// FlagsOfOthers has hints for flags by the names of the verb and the flag, or by that of the flag for
+// every verb. VERB stands for the verb.
 var FlagsOfOthers = map[string]string{
 	"all-containers":        "`crishim logs --all-containers POD` takes all of a pod, `crishim ps --pod POD` lists them",
 	"all-namespaces":        "all namespaces are shown unless `--namespace` is given",
@@ -158,7 +156,7 @@ var FlagsOfOthers = map[string]string{
 	"wait condition":        "`crishim wait --for STATE TARGET` waits for a state",
 }
 
-// impliedFlags say what a verb does anyway: they are taken and nothing changes.
+// impliedFlags are accepted without effect, because the verb does that anyway.
 var impliedFlags = map[string][]string{
 	"ps":     {"A", "all-namespaces"},
 	"pods":   {"A", "all-namespaces", "a", "all"},
@@ -166,14 +164,6 @@ var impliedFlags = map[string][]string{
 	"statsp": {"A", "all-namespaces", "no-stream"},
 }
 
-// sharedLetters are short flags of crictl that docker or kubectl have for something else. What
-// is given with the letter decides, for it can be a value of one of the two only.
-var sharedLetters = map[string]struct {
-	flags []string          // the other flag, the first that the verb has
-	means func(string) bool // reports whether a value is one of it
-}{
-	"l": {[]string{"selector"}, isAssignment},
-	"e": {[]string{"env"}, isAssignment},
-}
-
-func isAssignment(value string) bool { return strings.Contains(value, "=") && value[0] != '=' }
+// sharedLetters are letters of crictl's flags without a value, and the flags that docker and kubectl
+// have by them.
+var sharedLetters = map[string]string{"l": "selector", "e": "env"}

@@ -14,13 +14,10 @@ import (
 	urfave "github.com/urfave/cli/v2"
 )
 
-// A flag is bound to a field of its verb's options where it is declared, and is not read by
-// name again. Words, numbers and switches are urfave's own flags; what has a small language
-// of its own is a typed flag.
+// A flag is bound to a field of its verb's options where it is declared, and is not read by name again.
 
-// urfave asks each flag for its names for each flag that it looks up, and its own flags put every name through a regular
-// expression then: that was a fortieth of a short command. Ours have names of their own.
-
+// boolFlag and stringFlag have a Names of their own because urfave's puts every name through a regular
+// expression at each lookup, which takes a fortieth of a short command.
 type boolFlag struct{ *urfave.BoolFlag }
 
 func (f boolFlag) Names() []string { return append([]string{f.Name}, f.Aliases...) }
@@ -35,13 +32,12 @@ func BoolFlag(to *bool, name, usage string, aliases ...string) urfave.Flag {
 	return boolFlag{&urfave.BoolFlag{Name: name, Aliases: aliases, Usage: usage, Destination: to, DisableDefaultText: true}}
 }
 
-// StringFlag returns a flag that takes any text; what is in *to is its default.
+// StringFlag returns a flag that takes any text; *to is its default.
 func StringFlag(to *string, name, usage string, aliases ...string) urfave.Flag {
 	return stringFlag{&urfave.StringFlag{Name: name, Aliases: aliases, Usage: usage, Destination: to, Value: *to}}
 }
 
-// IntFlag returns a flag that takes a whole number; what is in *to is its default. Help leaves a
-// default of 0 or -1 out, which stands for none.
+// IntFlag returns a flag that takes a whole number; *to is its default. Help omits a default of 0 or -1.
 func IntFlag[T int | int64](to *T, name, usage string, aliases ...string) urfave.Flag {
 	flag := Typed(to, func(text string) (T, error) {
 		n, err := strconv.ParseInt(text, 0, 64)
@@ -58,25 +54,23 @@ func IntFlag[T int | int64](to *T, name, usage string, aliases ...string) urfave
 	return flag.Number()
 }
 
-// typedFlag is a flag whose text is read when urfave comes to it: a mistake is wrong usage.
+// typedFlag is a flag with a parser, whose errors are wrong usage.
 type typedFlag struct {
 	*urfave.GenericFlag
 	text     *flagText
-	Words    []string // all that it takes, if those are few; for completions
+	Words    []string // the values that completion offers
 	Repeated bool
-	number   bool // for crictl, which words a mistake in one as urfave does
+	number   bool // crictl words a mistake as urfave does
 
-	placeholder string // for its value, where the usage marks no word
+	placeholder string // for the value, if the usage marks no word
 }
 
-// flagText is the value that urfave sets.
 type flagText struct {
 	read func(string) error
 	err  error
 }
 
-// Set reads the text of the flag. When a flag is given by one of its names, urfave sets the
-// others to what Serialize returns.
+// Set reads the text of the flag. urfave sets the other names of the flag to what Serialize returns.
 func (t *flagText) Set(text string) error {
 	if text != alreadySet {
 		t.err = t.read(text)
@@ -91,10 +85,9 @@ func (*flagText) Serialize() string { return alreadySet }
 
 const alreadySet = "\x00already set"
 
-// IsSliceFlag lets help show a flag that may be given several times.
+// IsSliceFlag reports whether the flag may be given several times.
 func (f *typedFlag) IsSliceFlag() bool { return f.Repeated }
 
-// values returns those that completion offers.
 func (f *typedFlag) values() []string { return f.Words }
 
 func (f *typedFlag) String() string { return urfave.FlagStringer(f) }
@@ -107,7 +100,7 @@ func (f *typedFlag) Number() *typedFlag {
 	return f
 }
 
-// NewTyped returns a flag whose text read takes; a mistake is wrong usage.
+// NewTyped returns a flag whose text read takes.
 func NewTyped(read func(string) error, name, usage string, aliases []string) *typedFlag {
 	text := &flagText{read: read}
 	return &typedFlag{GenericFlag: &urfave.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: text}, text: text}
@@ -124,7 +117,7 @@ func Typed[T any](to *T, parse func(string) (T, error), name, usage string, alia
 	}, name, usage, aliases)
 }
 
-// ListFlag returns a flag that may be given several times, and adds to a list each time.
+// ListFlag returns a flag that may be given several times.
 func ListFlag[T any](to *[]T, parse func(string) (T, error), name, usage string, aliases ...string) urfave.Flag {
 	flag := NewTyped(func(text string) error {
 		value, err := parse(text)
@@ -137,13 +130,13 @@ func ListFlag[T any](to *[]T, parse func(string) (T, error), name, usage string,
 	return flag
 }
 
-// StringsFlag returns a flag that may be given several times.
 func StringsFlag(to *[]string, name, usage string, aliases ...string) urfave.Flag {
-	return ListFlag(to, func(text string) (string, error) { return text, nil }, name, usage, aliases...)
+	return ListFlag(to, anyText, name, usage, aliases...)
 }
 
-// WordFlag returns a flag that takes one of a few words, in any case. An empty one is none, where
-// none is the default.
+func anyText(text string) (string, error) { return text, nil }
+
+// WordFlag returns a flag that takes one of a few words, in any case, or "" if that is the default.
 func WordFlag(to *string, words []string, name, usage string, aliases ...string) urfave.Flag {
 	optional := *to == ""
 	flag := Typed(to, func(text string) (string, error) {
@@ -157,9 +150,9 @@ func WordFlag(to *string, words []string, name, usage string, aliases ...string)
 	return flag
 }
 
-// chosen returns a flag that takes other texts too than those that are offered for completion.
+// chosen returns a flag that takes any text, and offers words for completion.
 func chosen(to *string, words []string, name, usage string, aliases ...string) *typedFlag {
-	flag := Typed(to, func(text string) (string, error) { return text, nil }, name, usage, aliases...)
+	flag := Typed(to, anyText, name, usage, aliases...)
 	flag.Words, flag.DefaultText = words, *to
 	return flag
 }
@@ -245,12 +238,12 @@ func Exactly(text string) Pattern {
 	return Pattern{regexp.MustCompile("^" + regexp.QuoteMeta(text) + "$")}
 }
 
-// Without leaves flags out, by their first names.
+// Without returns flags without those of these first names.
 func Without(flags []urfave.Flag, names ...string) []urfave.Flag {
 	return slices.DeleteFunc(flags, func(f urfave.Flag) bool { return slices.Contains(names, f.Names()[0]) })
 }
 
-// Unaliased removes the short names of flags where others of the verb have them.
+// Unaliased removes the short names of flags.
 func Unaliased(flags []urfave.Flag, names ...string) []urfave.Flag {
 	for _, flag := range flags {
 		if !slices.Contains(names, flag.Names()[0]) {
@@ -266,10 +259,10 @@ func Unaliased(flags []urfave.Flag, names ...string) []urfave.Flag {
 	return flags
 }
 
-// WaitFlag is --wait and --wait=ready of apply and sync, a boolean flag that can have a value.
+// WaitFlag is a boolean flag that can have a value: --wait and --wait=ready.
 type WaitFlag struct{ *urfave.GenericFlag }
 
-// WaitText is the text of the flag.
+// WaitText is the value of a WaitFlag.
 type WaitText string
 
 func (w *WaitText) Set(text string) error { *w = WaitText(text); return nil }
@@ -280,5 +273,4 @@ func (*WaitText) IsBoolFlag() bool { return true }
 
 func (WaitFlag) values() []string { return []string{"ready"} }
 
-// TakesValue keeps the form without a value for help and the manual.
 func (WaitFlag) TakesValue() bool { return false }

@@ -12,27 +12,25 @@ import (
 	urfave "github.com/urfave/cli/v2"
 )
 
-// UsageError is a mistake in the command line, found before anything is
-// dialled.
+// UsageError is a mistake in the command line, found before anything is dialled.
 type UsageError struct {
-	Text  string
-	Next  string // the next step, if one is known
-	Kind  UsageKind
-	usage string // the one-line usage of the verb
-	// flag is the mistake in a flag as urfave would word it, and crictl with it; "" for others.
-	flag         string
+	Text         string
+	Next         string // the next step, if one is known
+	Kind         UsageKind
+	usage        string   // the one-line usage of the verb
+	flag         string   // a mistake in a flag as crictl words it
 	names        []string // of that flag
-	unknownFlags []string // the flag that is not known, or what a group of letters may mean
-	otherFlag    bool     // it is one of docker's or kubectl's
+	unknownFlags []string // the names that an unknown flag may have
+	otherFlag    bool     // it is docker's or kubectl's
 }
 
-// UsageKind tells mistakes apart that crictl answers in ways of its own.
+// UsageKind is the kind of a mistake that crictl answers in its own way.
 type UsageKind int
 
 const (
 	_             UsageKind = iota // any other
-	NoArguments                    // there are none, and some are needed
-	wrongCount                     // there are arguments, too few or too many
+	NoArguments                    // some are needed
+	wrongCount                     // too few or too many arguments
 	unknownFormat                  // --output
 	nothingFound                   // a filter matches nothing
 	noSuchCommand
@@ -40,7 +38,7 @@ const (
 
 func (e *UsageError) Error() string { return e.Text }
 
-// Hint is the next step, if one is known.
+// Hint returns the next step, if one is known.
 func (e *UsageError) Hint() string { return e.Next }
 
 // Usagef makes a usage error; the verb's usage line is added on the way out.
@@ -64,12 +62,12 @@ func isUsage(err error) bool {
 	return errors.As(err, &usage) || errors.As(err, &syntax)
 }
 
-// Invalid is wrong usage of a flag: its value is not what it must be.
+// Invalid returns the error about the value of a flag.
 func Invalid(flag string, value any, reason string) error {
 	return Usagef("invalid --%s %s: %s", flag, Quote(fmt.Sprint(value)), reason)
 }
 
-// MustBe is the error "must be a, b or c".
+// MustBe returns the error "must be a, b or c".
 func MustBe(words ...string) error {
 	last := len(words) - 1
 	if last < 1 {
@@ -108,7 +106,7 @@ func flagComplaint(flags []urfave.Flag, err error) error {
 	return e
 }
 
-// ArgCount checks how many arguments there are; most below 0 means any number.
+// ArgCount checks the number of arguments; most below 0 means any number.
 func ArgCount(c *urfave.Context, least, most int) error {
 	n := c.Args().Len()
 	wrong := func(format string, args ...any) error {
