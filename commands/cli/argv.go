@@ -191,14 +191,12 @@ func (a *arranger) explain(err error) error {
 		usage.Next = "did you mean --" + best + "?"
 	}
 	for _, name := range usage.unknownFlags {
-		if a.verb == "" {
-			break
-		}
-		if hint := cmp.Or(FlagsOfOthers[a.verb+" "+name], FlagsOfOthers[name]); hint != "" {
+		if hint := cmp.Or(FlagsOfOthers[a.verb+" "+name], FlagsOfOthers[name]); hint != "" && a.verb != "" {
 			usage.Next, usage.otherFlag = strings.ReplaceAll(hint, "VERB", a.verb), true
 			break
 		}
 	}
+	usage.Next = cmp.Or(usage.Next, FlagsOfOthers[a.verb+" *"])
 	return usage
 }
 
