@@ -17,24 +17,22 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// The statuses that crishim gives of its own; docs/exit-codes.md.
+// Exit statuses of crishim itself; docs/exit-codes.md.
 const (
 	exitFailed     = 1
 	ExitUsage      = 2
-	ExitOwnFailure = 125 // crishim's own failure where the command's status is passed through
-	ExitCannotRun  = 126 // as a shell says of a command that it cannot run
+	ExitOwnFailure = 125 // crishim failed where the command's status is passed on
+	ExitCannotRun  = 126 // as in a shell
 	ExitNotFound   = 127
 	exitSignals    = 128
 )
 
-// inputError is a mistake in a file that a user gave. Like wrong usage it is
-// found before anything is dialled.
+// inputError is a mistake in a file that a user gave, found before anything is dialled.
 type inputError struct{ error }
 
 func (e inputError) Unwrap() error { return e.error }
 
-// BadInput marks an error as a mistake in a file that a user gave: the status is that of
-// wrong usage.
+// BadInput marks an error as a mistake in a file. The exit status is that of wrong usage.
 func BadInput(err error) error { return inputError{err} }
 
 // hinted is an error with a next step.
@@ -45,16 +43,14 @@ type hinted struct {
 
 func (e *hinted) Unwrap() error { return e.error }
 
-// Hint returns the next step.
 func (e *hinted) Hint() string { return e.hint }
 
-// WithHint adds a next step to an error, one line whatever names are in it.
+// WithHint adds a next step to an error.
 func WithHint(err error, format string, args ...any) error {
 	return &hinted{error: err, hint: output.Sanitize(fmt.Sprintf(format, args...))}
 }
 
-// StatusError is a command that could not be run in the container, with the
-// status a shell would give: 126 or 127.
+// StatusError is a command that could not be run in the container; Code is 126 or 127.
 type StatusError struct {
 	Code  int
 	Cause error
@@ -67,10 +63,10 @@ func (e *StatusError) Unwrap() error { return e.Cause }
 // About names the argument that an error is about.
 func About(ref string, err error) error { return fmt.Errorf("%s: %w", ref, err) }
 
-// IsGone reports whether what should be there is not there any more.
+// IsGone reports whether an error says that something does not exist.
 func IsGone(err error) bool { return status.Code(err) == codes.NotFound }
 
-// UnlessGone is for what should not be there any more.
+// UnlessGone returns err unless IsGone.
 func UnlessGone(err error) error {
 	if IsGone(err) {
 		return nil
@@ -78,7 +74,7 @@ func UnlessGone(err error) error {
 	return err
 }
 
-// Each tries every argument and keeps all failures, one line each.
+// Each tries every argument and joins the failures.
 func Each(args []string, do func(arg string) error) error {
 	var errs []error
 	for _, arg := range args {
@@ -87,20 +83,17 @@ func Each(args []string, do func(arg string) error) error {
 	return errors.Join(errs...)
 }
 
-// Join is errors.Join that leaves a single error as it is.
+// Join is errors.Join, but returns a single error as it is.
 func Join(errs ...error) error {
 	joined := errors.Join(errs...)
-	if joined == nil {
-		return nil
-	}
 	if all := Failures(joined); len(all) == 1 {
 		return all[0]
 	}
 	return joined
 }
 
-// Failures takes an error of errors.Join apart. An error that wraps several
-// others in a sentence of its own stays whole.
+// Failures splits an error of errors.Join. An error that wraps several others in a sentence of its own
+// is returned whole.
 func Failures(err error) []error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -126,10 +119,14 @@ func report(env *Env, line commandLine, signal syscall.Signal, err error) int {
 	if code, _, ok := commandStatus(err); ok {
 		for _, one := range Failures(err) {
 			switch own, why, ok := commandStatus(one); {
-			case !ok: // the clean-up behind the command
+			case !ok: // of the clean-up
 				env.fail(describeFailure(env, one))
 			case why != "":
-				env.fail(failure{Failure: Failure{Code: commandCode(own), Message: output.Sanitize(why), Hint: HintOf(one)}})
+				code := "cannot_run"
+				if own == ExitNotFound {
+					code = "command_not_found"
+				}
+				env.fail(failure{Failure: Failure{Code: code, Message: output.Sanitize(why), Hint: HintOf(one)}})
 			}
 		}
 		if env.Compat {
@@ -145,7 +142,7 @@ func report(env *Env, line commandLine, signal syscall.Signal, err error) int {
 		if signal != syscall.SIGINT {
 			word = signal.String() // terminated, hangup
 		}
-		if !env.left.Load() { // who has gone knows
+		if !env.left.Load() {
 			env.fail(failure{Failure: Failure{Code: word, Message: word}})
 		}
 		if env.Compat {
@@ -175,8 +172,8 @@ type failure struct {
 	usage string
 }
 
-// describeFailure finds what is known of an error. Its code is that of gRPC, or one of ours
-// for what no runtime has seen (docs/exit-codes.md).
+// describeFailure returns the fields of an error. Its code is that of gRPC, or one of ours for errors
+// without a call (docs/exit-codes.md).
 func describeFailure(env *Env, err error) failure {
 	var node *nodeError
 	if errors.As(err, &node) {
@@ -195,7 +192,7 @@ func describeFailure(env *Env, err error) failure {
 	switch {
 	case isUsage(err):
 		f.Code = "usage"
-	case isInput(err):
+	case errors.As(err, new(inputError)):
 		f.Code = "invalid_input"
 	case code != codes.OK && code != codes.Unknown:
 		f.Code = strings.ToLower(wordStart.ReplaceAllString(code.String(), "${1}_$2"))
@@ -203,21 +200,12 @@ func describeFailure(env *Env, err error) failure {
 	return f
 }
 
-// wordStart is where a word begins in the name of a gRPC code.
+// wordStart matches the beginning of a word in the name of a gRPC code.
 var wordStart = lazyregexp.New("([a-z])([A-Z])")
 
-// commandCode returns the code of a command that could not be run in a container.
-func commandCode(exit int) string {
-	if exit == ExitNotFound {
-		return "command_not_found"
-	}
-	return "cannot_run"
-}
-
-// fail writes one failure to standard error.
 func (env *Env) fail(f failure) { env.say("error", f) }
 
-// say writes one failure or warning to standard error. All nodes share that stream.
+// say writes one failure or warning to standard error, which all nodes share.
 func (env *Env) say(kind string, f failure) {
 	if env.of != nil {
 		env = env.of
@@ -243,12 +231,6 @@ func (env *Env) say(kind string, f failure) {
 	WriteHint(env.Err, f.Hint)
 }
 
-// isInput reports whether an error is a mistake in a file that a user gave.
-func isInput(err error) bool {
-	var input inputError
-	return errors.As(err, &input)
-}
-
 func failureStatus(env *Env, line commandLine, err error) int {
 	var usage *UsageError
 	switch {
@@ -258,14 +240,13 @@ func failureStatus(env *Env, line commandLine, err error) int {
 		return exitFailed
 	case line.PassesStatus():
 		return ExitOwnFailure
-	case isUsage(err), isInput(err):
+	case isUsage(err), errors.As(err, new(inputError)):
 		return ExitUsage
 	}
 	return exitFailed
 }
 
-// commandStatus finds the status that the user's own command came to: it ran, was ended by
-// a signal, or could not be run.
+// commandStatus returns the exit status of the user's command, and why it could not be run.
 func commandStatus(err error) (code int, why string, ok bool) {
 	var exit *stream.ExitError
 	var signal *stream.SignalError
@@ -281,17 +262,14 @@ func commandStatus(err error) (code int, why string, ok bool) {
 	return 0, "", false
 }
 
-// WriteHint writes a hint, if there is one, a line for each line of it.
+// WriteHint writes each line of a hint.
 func WriteHint(w io.Writer, hint string) {
-	if hint == "" {
-		return
-	}
-	for line := range strings.SplitSeq(hint, "\n") {
-		fmt.Fprintf(w, "hint: %s\n", output.Sanitize(line))
+	for line := range strings.Lines(hint) {
+		fmt.Fprintf(w, "hint: %s\n", output.Sanitize(strings.TrimSuffix(line, "\n")))
 	}
 }
 
-// HintOf returns the next step for an error, where one is known.
+// HintOf returns the next step for an error, if one is known.
 func HintOf(err error) string {
 	var hinter interface{ Hint() string }
 	if errors.As(err, &hinter) {
@@ -300,11 +278,8 @@ func HintOf(err error) string {
 	return ""
 }
 
-// Sentence returns the error as a person should read it: without gRPC's prefix,
-// unless --debug asks for the whole chain, and with nothing in it that could
-// move a terminal's cursor. It is one line, with a list below it where the error
-// has one: line breaks in what a runtime or a container said are shown as
-// escapes, for what follows them could pass for a line of ours.
+// Sentence returns an error for people: sanitised, in one line, with a list below it if the error has
+// one, and without gRPC's prefix unless --debug is given.
 func Sentence(env *Env, err error) string {
 	text := err.Error()
 	if !env.global.debug {
@@ -324,10 +299,10 @@ func Sentence(env *Env, err error) string {
 	return strings.Join(lines, "\n")
 }
 
-// engineSays begins the errors of an engine's client, which streams and cri-dockerd pass on.
+// engineSays begins errors of Docker's client, which streams and cri-dockerd pass on.
 const engineSays = "Error response from daemon: "
 
-// WithoutStatusPrefix cuts "rpc error: code = X desc = " out of a chain, and what an engine's client begins with.
+// WithoutStatusPrefix removes "rpc error: code = X desc = " and engineSays from a chain.
 func WithoutStatusPrefix(err error) string {
 	text := err.Error()
 	var carrier interface {

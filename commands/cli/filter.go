@@ -15,31 +15,29 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// Filter chooses containers, pods or images by flags. The runtime gets the part of it that
-// CRI has; everything is checked here again, for some runtimes ignore filters.
+// Filter chooses containers, pods or images by flags. All of it is checked here, because some runtimes
+// ignore filters.
 type Filter struct {
-	ID              string // how it begins
+	ID              string // the beginning of the id
 	Name, namespace Pattern
 	In              Within // the namespace of -n
 	State           string // running, ready, ...; empty: any
 	labels          map[string]string
-	labelled        client.Selector // of --label with a key alone
+	labelled        client.Selector // of --label KEY
 	Selector        client.Selector // --selector, and after Check also --label
 	latest          bool
-	last            int // how many of the newest; 0: all
+	last            int // the number of the newest; 0 for all
 
 	pod, image string // of containers
 	All        bool   // containers in every state
 
-	// Crictl reads names and --filter as crictl does: a pod that does not exist has no containers.
-	Crictl bool
+	Crictl bool // names and --filter have crictl's meaning
 
 	ImageRef string // of images: a repository, a name or an id
 	keys     []imageFilter
 }
 
-// flags returns the flags that containers and pods share. id has a flag of its own in
-// some verbs only.
+// flags returns the flags that containers and pods share.
 func (f *Filter) flags(env *Env, things string, states ...string) []urfave.Flag {
 	last, namespace := []string{}, []string{"n"}
 	if env.Compat {
@@ -69,7 +67,6 @@ func (f *Filter) ContainerFlags(env *Env) []urfave.Flag {
 // PodFlags returns the flags of verbs that choose pods.
 func (f *Filter) PodFlags(env *Env) []urfave.Flag { return f.flags(env, "pods", "ready", "notready") }
 
-// LabelFlag returns --label, with a value or without.
 func (f *Filter) LabelFlag(things string) urfave.Flag {
 	flag := NewTyped(f.addLabel, "label", things+" with the label `KEY=VALUE`, or KEY for any value; several must all match", nil)
 	flag.Repeated = true
@@ -85,7 +82,7 @@ func (f *Filter) addLabel(text string) error {
 	return err
 }
 
-// DockerFlag returns docker's --filter, in words of other flags.
+// DockerFlag returns docker's --filter.
 func (f *Filter) DockerFlag(things string, states ...string) urfave.Flag {
 	flag := NewTyped(func(text string) (err error) {
 		key, value, _ := strings.Cut(text, "=")
@@ -119,10 +116,10 @@ func (f *Filter) Given() bool {
 		len(f.labels)+len(f.labelled)+len(f.Selector) > 0 || f.latest || f.last != 0
 }
 
-// Last returns how many of the newest are asked for, 0 for all.
+// Last returns the number of --last or --latest, 0 for all.
 func (f *Filter) Last() int { return f.last }
 
-// Check completes a filter. Without a choice, containers are the running ones.
+// Check completes a filter. By default only running containers are chosen.
 func (f *Filter) Check(containers bool) error {
 	f.Selector = append(append(f.Selector, f.labelled...), client.Labels(f.labels)...)
 	switch {
@@ -140,14 +137,14 @@ func (f *Filter) Check(containers bool) error {
 	return nil
 }
 
-// filtered is what a filter looks at in a container, a pod or an image.
+// filtered has the properties of a container, a pod or an image that a filter matches.
 type filtered struct {
 	id, name, namespace, state string
 	labels                     map[string]string
 	created                    int64
 }
 
-// choose returns what a filter lets through, the newest first.
+// choose returns the matching items, the newest first.
 func choose[T any](f *Filter, all []T, look func(T) filtered) []T {
 	kept := slices.DeleteFunc(slices.Clone(all), func(item T) bool {
 		t := look(item)
@@ -161,12 +158,12 @@ func choose[T any](f *Filter, all []T, look func(T) filtered) []T {
 	return kept
 }
 
-// ContainerState returns the state of a container as flags and messages name it: running, exited.
+// ContainerState returns the word for a state in flags and messages: running, exited.
 func ContainerState(s runtimeapi.ContainerState) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "CONTAINER_"))
 }
 
-// PodState returns the state of a pod as flags and messages name it: ready, notready.
+// PodState returns the word for a state in flags and messages: ready, notready.
 func PodState(s runtimeapi.PodSandboxState) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "SANDBOX_"))
 }
@@ -188,7 +185,7 @@ func (f *Filter) Containers(ctx context.Context, conn *client.Conn) ([]*runtimea
 		}
 		request.PodSandboxId = pod.GetId()
 	}
-	var images []string // the ways in which a container may name the image asked for
+	var images []string // all names of the image
 	if f.image != "" {
 		res, err := conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: f.image}})
 		if err != nil {
@@ -206,7 +203,7 @@ func (f *Filter) Containers(ctx context.Context, conn *client.Conn) ([]*runtimea
 		}
 		return f.pod != "" && c.GetPodSandboxId() != request.GetPodSandboxId() || f.image != "" && !slices.ContainsFunc(images, made)
 	})
-	// Only a kubelet labels containers with their pod's namespace; of the rest the sandbox knows it.
+	// Containers that no kubelet made have no label with the namespace; their sandbox has it.
 	var pods map[string]*runtimeapi.PodSandboxMetadata
 	if f.namespace.Regexp != nil || f.In.Namespace != "" {
 		if pods, err = PodNames(ctx, conn); err != nil {

@@ -27,7 +27,7 @@ func (f *Filter) ImageFlag() urfave.Flag {
 	return ListFlag(&f.keys, parseImageFilter, "filter", "only images for which `KEY=VALUE` holds", "f")
 }
 
-// PruneFlag returns --filter of what removes images.
+// PruneFlag returns --filter of rmi.
 func (f *Filter) PruneFlag() urfave.Flag {
 	return ListFlag(&f.keys, func(text string) (imageFilter, error) {
 		key, value, _ := strings.Cut(text, "=")
@@ -44,8 +44,8 @@ func (f *Filter) PruneFlag() urfave.Flag {
 // GivenKeys reports whether there is a filter of images.
 func (f *Filter) GivenKeys() bool { return len(f.keys) > 0 }
 
-// Images lists the images that the filter chooses, by name. The runtime is asked for all:
-// many take no notice of the filter, or know one spelling of a name only.
+// Images lists the images that the filter chooses, by name. The runtime is asked for all, because many
+// ignore the filter or know only one spelling of a name.
 func (f *Filter) Images(ctx context.Context, conn *client.Conn) ([]*runtimeapi.Image, error) {
 	res, err := conn.Image.ListImages(ctx, &runtimeapi.ListImagesRequest{})
 	if err != nil {
@@ -54,7 +54,7 @@ func (f *Filter) Images(ctx context.Context, conn *client.Conn) ([]*runtimeapi.I
 	return f.Choose(res.GetImages())
 }
 
-// Choose applies the filter to images, but for their labels.
+// Choose applies the filter to images, except for labels.
 func (f *Filter) Choose(images []*runtimeapi.Image) (_ []*runtimeapi.Image, err error) {
 	slices.SortStableFunc(images, func(a, b *runtimeapi.Image) int { return strings.Compare(ImageName(a), ImageName(b)) })
 	images = slices.DeleteFunc(images, func(i *runtimeapi.Image) bool { return f.ImageRef != "" && !isNamed(i, f.ImageRef) })
@@ -95,8 +95,8 @@ func parseImageFilter(text string) (f imageFilter, err error) {
 	return f, err
 }
 
-// apply filters images, which are in the order of their names. Before and since go by that
-// order, for CRI has no time of an image.
+// apply filters images, which are sorted by name. before and since refer to that order, because images
+// have no time in CRI.
 func (f imageFilter) apply(images []*runtimeapi.Image) ([]*runtimeapi.Image, error) {
 	switch f.key {
 	case "label", "label!":
@@ -118,7 +118,7 @@ func (f imageFilter) apply(images []*runtimeapi.Image) ([]*runtimeapi.Image, err
 	return images[:at], nil
 }
 
-// ByLabel applies those of the filter that are about labels. Only an image's verbose status has them.
+// ByLabel applies the filters by labels, which only the verbose status of an image has.
 func (f *Filter) ByLabel(ctx context.Context, conn *client.Conn, images []*runtimeapi.Image) (_ []*runtimeapi.Image, err error) {
 	for _, key := range f.keys {
 		if key.label {
@@ -169,9 +169,8 @@ func (f imageFilter) byLabel(ctx context.Context, conn *client.Conn, images []*r
 	return kept, nil
 }
 
-// applyCrictl filters as crictl does. A reference is looked for in the repository of the first digest
-// alone. Before and since end at an image by its first tag, its digest or its whole id; one that is not
-// listed leaves all.
+// applyCrictl filters as crictl does: reference matches the repository of the first digest only; an
+// unknown image of before and since leaves all.
 func (f imageFilter) applyCrictl(images []*runtimeapi.Image) []*runtimeapi.Image {
 	at := func(i *runtimeapi.Image) bool {
 		switch {
@@ -189,7 +188,7 @@ func (f imageFilter) applyCrictl(images []*runtimeapi.Image) []*runtimeapi.Image
 			return !f.reference.MatchString(repository)
 		})
 	case f.key == "dangling":
-		images, _ = f.apply(images) // which has no error of its own
+		images, _ = f.apply(images) // never fails for dangling
 		return images
 	case index < 0:
 		return images
@@ -200,8 +199,8 @@ func (f imageFilter) applyCrictl(images []*runtimeapi.Image) []*runtimeapi.Image
 	}
 }
 
-// isNamed reports whether a user means an image by a repository, a repository
-// with tag or digest, or the beginning of an id.
+// isNamed reports whether name is a repository of the image, with or without tag or digest, or the
+// beginning of its id.
 func isNamed(image *runtimeapi.Image, name string) bool {
 	id := strings.TrimPrefix(image.GetId(), "sha256:")
 	if wanted := strings.TrimPrefix(name, "sha256:"); len(wanted) >= 3 && strings.HasPrefix(id, wanted) {
@@ -217,20 +216,20 @@ func isNamed(image *runtimeapi.Image, name string) bool {
 	})
 }
 
-// ImageName returns how to call an image: its first tag, else a digest, else its id.
+// ImageName returns the first tag of an image, else a digest, else its id.
 func ImageName(image *runtimeapi.Image) string {
 	return slices.Concat(image.GetRepoTags(), image.GetRepoDigests(), []string{image.GetId()})[0]
 }
 
-// noImage is an image that is not there. The runtime's answer to that is no error.
+// noImage is the error about an image that does not exist, which is no error in CRI.
 type noImage struct{ ref string }
 
 func (e noImage) Error() string { return "no such image " + Quote(e.ref) }
 
-// GRPCStatus gives it the code that a container has that is not there.
+// GRPCStatus returns the code of other objects that do not exist.
 func (e noImage) GRPCStatus() *status.Status { return status.New(codes.NotFound, e.Error()) }
 
-// ImageStatus asks for an image, which must be there. pull reports whether one that is not may be wanted.
+// ImageStatus asks for an image, which must exist. pull adds how to get it to the error.
 func ImageStatus(ctx context.Context, conn *client.Conn, ref string, verbose, pull bool) (*runtimeapi.ImageStatusResponse, error) {
 	res, err := conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}, Verbose: verbose})
 	if err == nil && res.GetImage() == nil {
@@ -240,8 +239,8 @@ func ImageStatus(ctx context.Context, conn *client.Conn, ref string, verbose, pu
 	return res, err
 }
 
-// OtherImages returns what may be meant by an image that is not there: another tag of its repository, or a name like
-// it.
+// OtherImages returns the hint about an image that does not exist: another tag of its repository, or a
+// similar name.
 func OtherImages(images []*runtimeapi.Image, ref string, pull bool) string {
 	var tags, names []string
 	for _, image := range images {

@@ -13,15 +13,14 @@ import (
 	"github.com/crishim/crishim/client"
 )
 
-// globals are the options that stand before the verb, or, in their long form,
-// behind it.
+// globals are the options before the verb, or, in their long form, after it.
 type globals struct {
 	config           string
 	runtimeEndpoints []string
 	imageEndpoint    string
-	timeout          time.Duration // per operation; 0: by its kind
-	connectTimeout   time.Duration // 0: the client's own
-	maxRetries       int           // -1: without end; noRetries: as the config file says
+	timeout          time.Duration // of an operation; 0 for the default of its kind
+	connectTimeout   time.Duration // 0 for the client's own
+	maxRetries       int           // -1 without end, noRetries as in the config file
 	debug            bool
 	cpuProfile       string
 	memProfile       string
@@ -33,21 +32,20 @@ type globals struct {
 	version          bool
 	tracing          bool
 	tracingEndpoint  string
-	samplingRate     int // of a million traces; -1: all
+	samplingRate     int // of a million traces; -1 for all
 	hosts            []string
 	hostsFile        string
 	parallel         int
-	nodeTimeout      time.Duration // 0: by the verb
+	nodeTimeout      time.Duration // 0 for the verb's default
 	yes              bool
 }
 
-// errorJSON is the value of --error-format that is not the default.
-const errorJSON = "json"
+const (
+	errorJSON = "json"      // of --error-format
+	noRetries = math.MinInt // maxRetries without the flag
+)
 
-// noRetries is maxRetries where no flag was given.
-const noRetries = math.MinInt
-
-// ShimFlag returns the flag about the embedded shim that was given, "" where none was.
+// ShimFlag returns the flag about the embedded shim that was given, or "".
 func (env *Env) ShimFlag() string {
 	switch {
 	case env.global.networkPlugin != "":
@@ -58,7 +56,6 @@ func (env *Env) ShimFlag() string {
 	return ""
 }
 
-// globalFlags returns the flags that stand before the verb, or, in their long form, behind it.
 func (env *Env) globalFlags() []urfave.Flag {
 	g := &env.global
 	return []urfave.Flag{
@@ -88,7 +85,6 @@ func (env *Env) globalFlags() []urfave.Flag {
 	}
 }
 
-// NotEmpty refuses an empty text.
 func NotEmpty(text string) (string, error) {
 	if text == "" {
 		return "", errors.New("must not be empty")
@@ -96,7 +92,6 @@ func NotEmpty(text string) (string, error) {
 	return text, nil
 }
 
-// readGlobals checks the global flags and does what they ask for before the verb.
 func (env *Env) readGlobals(c *urfave.Context) error {
 	if c.IsSet("max-retries") && env.global.maxRetries < -1 {
 		return Invalid("max-retries", env.global.maxRetries, "must be 0 or more, or -1 for no end")
@@ -131,7 +126,7 @@ func (p *profiles) start(g globals) (err error) {
 	return nil
 }
 
-// stop writes what was measured. It is called once, whatever became of start.
+// stop writes the profiles. It is called once, also if start failed.
 func (p *profiles) stop() (err error) {
 	if p.cpu != nil {
 		pprof.StopCPUProfile()
@@ -149,7 +144,7 @@ func (p *profiles) stop() (err error) {
 	return Join(err, pprof.WriteHeapProfile(file), file.Commit())
 }
 
-// Config returns the config file's content, read once for a command line.
+// Config reads the config file once.
 func (env *Env) Config() (*client.Config, error) {
 	if env.loaded != nil {
 		return env.loaded, nil
@@ -163,7 +158,6 @@ func (env *Env) Config() (*client.Config, error) {
 	return config, nil
 }
 
-// ConfigSource returns where the config file is looked for.
 func (env *Env) ConfigSource() client.ConfigSource {
 	return client.ConfigSource{
 		Path: env.global.config, LookupEnv: env.LookupEnv, Executable: env.Executable, Default: env.ConfigFile,

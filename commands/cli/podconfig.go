@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -17,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -25,7 +25,7 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// CompletePod fills in what a pod needs and its author left out.
+// CompletePod sets missing metadata of a pod.
 func CompletePod(pod *runtimeapi.PodSandboxConfig) {
 	if pod.Metadata.Namespace == "" {
 		pod.Metadata.Namespace = "default"
@@ -36,13 +36,7 @@ func CompletePod(pod *runtimeapi.PodSandboxConfig) {
 }
 
 // NewUID returns a random UUID.
-func NewUID() string {
-	var b [16]byte
-	rand.Read(b[:]) // never fails
-	b[6] = b[6]&0x0f | 0x40
-	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
-}
+func NewUID() string { return string(uuid.NewUUID()) }
 
 // RunPod makes a pod, with a directory for its logs if it has none.
 func RunPod(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandboxConfig, handler string, opts ...grpc.CallOption) (string, error) {
@@ -57,13 +51,11 @@ func RunPod(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandboxCo
 	return res.GetPodSandboxId(), err
 }
 
-// OwnLogs is where the logs of pods go whose configuration names no
-// directory. A runtime without one keeps no logs. rmp takes a pod's away.
-// Tests have another.
+// OwnLogs has the logs of pods whose configuration names no directory, without which a runtime keeps no
+// logs. rmp removes them. Tests change it.
 var OwnLogs = "/var/log/crishim"
 
-// completeLogs names a log directory where the runtime needs one to keep logs
-// and this user may make it. The embedded shim reads the engine's logs.
+// completeLogs sets a log directory if this user may make it. The embedded shim needs none.
 func completeLogs(pod *runtimeapi.PodSandboxConfig, embedded bool) error {
 	if pod.LogDirectory != "" || embedded || os.Geteuid() != 0 {
 		return nil
@@ -75,12 +67,11 @@ func completeLogs(pod *runtimeapi.PodSandboxConfig, embedded bool) error {
 	return nil
 }
 
-// maxFileName is what Linux takes as the name of a file, in bytes.
+// maxFileName is Linux's limit for the name of a file, in bytes.
 const maxFileName = 255
 
-// OwnLogDirectory is always a directory in ownLogs, and never that of a pod with
-// other metadata by way of a slash: a runtime may list pods with any text as name
-// and uid, and rmp removes this directory.
+// OwnLogDirectory returns a directory in OwnLogs. A runtime may list pods with any text as name and uid,
+// so a slash cannot lead to the directory of another pod, which rmp would remove.
 func OwnLogDirectory(m *runtimeapi.PodSandboxMetadata) string {
 	name := m.GetNamespace() + "_" + m.GetName() + "_" + m.GetUid()
 	if len(name) > maxFileName || strings.ContainsAny(name, "/\x00") {
@@ -89,12 +80,12 @@ func OwnLogDirectory(m *runtimeapi.PodSandboxMetadata) string {
 	return filepath.Join(OwnLogs, name)
 }
 
-// RemoveOwnLogs takes the log directory away that completeLogs made, if any.
+// RemoveOwnLogs removes the log directory that completeLogs made.
 func RemoveOwnLogs(m *runtimeapi.PodSandboxMetadata) error {
 	if err := os.RemoveAll(OwnLogDirectory(m)); err != nil {
 		return fmt.Errorf("remove the pod's logs: %w", err)
 	}
-	os.Remove(OwnLogs) // goes only when it is empty
+	os.Remove(OwnLogs) // fails unless it is empty
 	return nil
 }
 
@@ -104,7 +95,7 @@ func IsDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// CancelFlag returns --cancel-timeout of the verbs that make things.
+// CancelFlag returns --cancel-timeout.
 func CancelFlag(to *time.Duration) urfave.Flag {
 	return DurationFlag(to, "cancel-timeout", "timeout of each request: 5, 5s, 1m", "T")
 }
@@ -117,7 +108,7 @@ func DryRunFlag(to *bool) urfave.Flag {
 	return BoolFlag(to, "dry-run", "print the request instead of sending it")
 }
 
-// PrintRequest shows what would be sent, in a form that can be fed back.
+// PrintRequest prints requests in the form of configuration files.
 func PrintRequest(env *Env, requests ...proto.Message) error {
 	for _, request := range requests {
 		if err := output.Value(env.Out, crifile.Encode(request), output.Options{}, nil); err != nil {
@@ -127,8 +118,8 @@ func PrintRequest(env *Env, requests ...proto.Message) error {
 	return nil
 }
 
-// NewSchema returns the verb that prints the JSON schema of a configuration file. One kind has no
-// flags to choose between; "container" offers both, as crictl does.
+// NewSchema returns the verb that prints the JSON schema of a configuration. For "container" it has
+// crictl's flags to choose.
 func NewSchema(env *Env, verb, kind string) *Verb {
 	var pod, container bool
 	c := &Verb{
@@ -170,7 +161,7 @@ func NewSchema(env *Env, verb, kind string) *Verb {
 	return c
 }
 
-// readInput reads a file, or standard input for "-", and returns what to call it.
+// readInput reads a file, or standard input for "-", and returns its name.
 func (env *Env) readInput(path string) (text []byte, name string, err error) {
 	if path == "-" {
 		if text, err = bounded.ReadAll(env.In, bounded.Config); err != nil {
@@ -198,8 +189,8 @@ func (env *Env) ReadPodFile(path string) (*runtimeapi.PodSandboxConfig, error) {
 	return pod, checkPod(name, pod)
 }
 
-// ReadContainerFile reads a container's configuration, and reports whether it
-// names the attempt: in the message none and the first are the same.
+// ReadContainerFile reads a container's configuration, and reports whether it sets the attempt, which
+// the message does not tell from 0.
 func (env *Env) ReadContainerFile(path string) (container *runtimeapi.ContainerConfig, attempt bool, err error) {
 	container = &runtimeapi.ContainerConfig{}
 	name, doc, err := env.readMessage(path, container)
@@ -226,8 +217,7 @@ func (env *Env) readMessage(path string, m proto.Message) (name string, doc crif
 	return name, doc, err
 }
 
-// ReadBoth reads a container's and a pod's configuration from one file of two
-// documents, in either order.
+// ReadBoth reads a container's and a pod's configuration from one file, in either order.
 func (env *Env) ReadBoth(path string) (*runtimeapi.ContainerConfig, *runtimeapi.PodSandboxConfig, error) {
 	text, name, err := env.readInput(path)
 	if err != nil {

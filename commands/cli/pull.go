@@ -19,7 +19,7 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// PullOptions say how the verbs that may pull do it.
+// PullOptions are the options of verbs that may pull.
 type PullOptions struct {
 	creds, encoded, User string
 	fromStdin            bool
@@ -28,11 +28,11 @@ type PullOptions struct {
 	timeout              time.Duration
 	With, without        bool // --with-pull, --no-pull
 
-	auth      *runtimeapi.AuthConfig // nil: look it up
+	auth      *runtimeapi.AuthConfig // nil to look it up
 	IfMissing bool
 	Retries   int
-	Progress  bool              // show how far it is
-	Display   *progress.Display // nil: one for each pull
+	Progress  bool
+	Display   *progress.Display // nil for one for each pull
 }
 
 // Flags returns the flags about registries.
@@ -47,7 +47,7 @@ func (o *PullOptions) Flags() []urfave.Flag {
 	}, o.plugins.Flags()...)
 }
 
-// ChoiceFlags returns the flags of verbs that pull if the config file wants it.
+// ChoiceFlags returns the flags of verbs for which the config file has a default.
 func (o *PullOptions) ChoiceFlags() []urfave.Flag {
 	return []urfave.Flag{
 		BoolFlag(&o.With, "with-pull", "pull the image first"),
@@ -55,7 +55,7 @@ func (o *PullOptions) ChoiceFlags() []urfave.Flag {
 	}
 }
 
-// Wanted reports whether to pull; the flags go before the config file.
+// Wanted reports whether to pull; usual is the config file's default.
 func (o *PullOptions) Wanted(usual bool) (bool, error) {
 	if o.With && o.without {
 		return false, Usagef("--with-pull and --no-pull contradict each other")
@@ -104,7 +104,7 @@ func (p *CredentialPlugins) Load(env *Env) (err error) {
 	return nil
 }
 
-// credentials returns those of the flags or the environment, nil where there are none.
+// credentials returns those of the flags or the environment, or nil.
 func (o *PullOptions) credentials(env *Env, c *urfave.Context) (*runtimeapi.AuthConfig, error) {
 	creds, encoded := o.creds, o.encoded
 	switch {
@@ -177,10 +177,10 @@ func (o *PullOptions) Pull(ctx context.Context, env *Env, conn *client.Conn, spe
 	}
 }
 
-// pullError adds the next step where the registry refuses the login that was sent, or wants one.
+// pullError adds the next step if the registry refuses the login.
 func pullError(err error, auth *runtimeapi.AuthConfig) error {
 	var named *client.Error
-	if errors.As(err, &named) && strings.HasPrefix(named.Error(), "pull image: ") { // the caller has a better word
+	if errors.As(err, &named) && strings.HasPrefix(named.Error(), "pull image: ") { // the caller names the image
 		err = &worded{err, strings.TrimPrefix(named.Error(), "pull image: ")}
 	}
 	switch {
@@ -202,8 +202,7 @@ func (e *worded) Error() string { return e.text }
 
 func (e *worded) Unwrap() error { return e.error }
 
-// PullFor pulls what a container needs: its image and the images among its
-// mounts.
+// PullFor pulls the image of a container and those among its mounts.
 func (o *PullOptions) PullFor(ctx context.Context, env *Env, conn *client.Conn, container *runtimeapi.ContainerConfig, pod *runtimeapi.PodSandboxConfig) error {
 	images := []*runtimeapi.ImageSpec{container.GetImage()}
 	for _, mount := range container.GetMounts() {
@@ -219,8 +218,8 @@ func (o *PullOptions) PullFor(ctx context.Context, env *Env, conn *client.Conn, 
 	return nil
 }
 
-// authFor returns what to send a registry for an image; nil is anonymous. What a
-// flag gave goes before what docker or podman keep.
+// authFor returns the credentials for an image; nil is anonymous. Flags win over the files of docker and
+// podman.
 func (o *PullOptions) authFor(ctx context.Context, env *Env, image string) (*runtimeapi.AuthConfig, error) {
 	if o.auth != nil {
 		return o.auth, nil
@@ -271,15 +270,12 @@ func pullShowing(ctx context.Context, conn *client.Conn, r *runtimeapi.PullImage
 	return res.GetImageRef(), err
 }
 
-// ProgressOptions returns where and how wide the progress of pulls is drawn.
+// ProgressOptions returns where the progress of pulls is drawn.
 func (env *Env) ProgressOptions() progress.Options {
-	return progress.Options{
-		Out: env.Err, Terminal: env.ErrTerminal && env.getenv("TERM") != "dumb", Width: env.width(),
-	}
+	return progress.Options{Out: env.Err, Terminal: env.ErrTerminal && env.getenv("TERM") != "dumb", Width: env.width()}
 }
 
-// PullInLines shows pulls among the steps of pods. Those come from several
-// pods at once, so that nothing can be drawn in place.
+// PullInLines shows pulls as lines, because steps of several pods are printed meanwhile.
 func (env *Env) PullInLines(conn *client.Conn) func(context.Context, string, *runtimeapi.AuthConfig, *runtimeapi.PodSandboxConfig) (string, error) {
 	return func(ctx context.Context, image string, auth *runtimeapi.AuthConfig, pod *runtimeapi.PodSandboxConfig) (string, error) {
 		r := &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image}, Auth: auth, SandboxConfig: pod}

@@ -13,13 +13,13 @@ import (
 	"github.com/crishim/crishim/client/stream"
 )
 
-// Session is how a verb connects the user to a container.
+// Session has the options of exec and attach.
 type Session struct {
 	Stdin, TTY bool
 	Options    stream.Options
 }
 
-// TransportFlags returns the flags of every verb that dials a streaming URL.
+// TransportFlags returns the flags of verbs that dial a streaming URL.
 func (s *Session) TransportFlags() []urfave.Flag {
 	s.Options.Transport = stream.TransportAuto
 	return []urfave.Flag{
@@ -41,7 +41,7 @@ func (s *Session) Flags() []urfave.Flag {
 	)
 }
 
-// Check reads the flags.
+// Check checks the flags.
 func (s *Session) Check(env *Env) error {
 	s.Options.Warn = env.Warn
 	if err := s.Options.Check(); err != nil {
@@ -50,8 +50,7 @@ func (s *Session) Check(env *Env) error {
 	return nil
 }
 
-// DropTTYWithoutTerminal drops --tty where stdin is no terminal, as in a pipeline: -it in a
-// script then works like -i.
+// DropTTYWithoutTerminal lets -it work like -i if stdin is no terminal, as in a pipeline.
 func (s *Session) DropTTYWithoutTerminal(env *Env) {
 	if s.TTY && s.Stdin && !env.InTerminal {
 		s.TTY = false
@@ -59,7 +58,7 @@ func (s *Session) DropTTYWithoutTerminal(env *Env) {
 	}
 }
 
-// Streams returns the local ends that the flags ask for.
+// Streams returns the local streams of the session.
 func (s *Session) Streams(env *Env) stream.Streams {
 	streams := stream.Streams{Out: env.Out, TTY: s.TTY}
 	if s.Stdin {
@@ -82,7 +81,7 @@ func (s *Session) Dial(ctx context.Context, conn *client.Conn, streams stream.St
 	return stream.Run(ctx, first, streams, o)
 }
 
-// Attach connects streams to a container's own process.
+// Attach connects streams to the container's process.
 func (s *Session) Attach(ctx context.Context, conn *client.Conn, id string, streams stream.Streams) error {
 	request := &runtimeapi.AttachRequest{
 		ContainerId: id, Tty: streams.TTY,
@@ -94,9 +93,9 @@ func (s *Session) Attach(ctx context.Context, conn *client.Conn, id string, stre
 	})
 }
 
-// Detached prints what becomes of the other side. Detaching is no failure.
+// Detached tells the user what goes on after detaching, which is no failure.
 func Detached(err error, s stream.Streams, what string) error {
-	out := s.Err // where to speak to the user of a session
+	out := s.Err
 	if out == nil {
 		out = s.Out
 	}
@@ -110,15 +109,13 @@ func Detached(err error, s stream.Streams, what string) error {
 }
 
 const (
-	// endTimeout is how long a runtime may take to notice that a container
-	// has ended after its output has.
+	// endTimeout limits the time from the end of the output to the end of the container.
 	endTimeout = 2 * time.Second
 	endPeriod  = 20 * time.Millisecond
 )
 
-// WaitExitStatus waits for the exit status of a container whose streams have ended. An
-// unknown status is an error: the container keeps running, having closed its output or lost
-// its attach, or it has been removed.
+// WaitExitStatus waits for the exit status of a container whose streams have ended. It fails if the
+// container keeps running or has been removed.
 func WaitExitStatus(ctx context.Context, conn *client.Conn, id string) error {
 	deadline := time.NewTimer(endTimeout)
 	defer deadline.Stop()

@@ -17,24 +17,21 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// Targets are what a verb that changes things is to change: what arguments
-// name, what a selector matches, or everything.
+// Targets are the objects that a verb changes: those that arguments name, that a selector matches, or all.
 type Targets struct {
 	Refs     []string
 	All      bool
 	Selector client.Selector
 	In       Within  // the namespace of -n
-	Attempt  *uint32 // of the containers that arguments name; nil: as the verb likes
+	Attempt  *uint32 // of the containers that arguments name; nil for the verb's default
 	dryRun   bool
-	// PassUnknown passes, with --compat=crictl, what names nothing to the runtime as it is:
-	// whether stopping what is gone succeeds is then the runtime's to say.
+	// PassUnknown passes a name that nothing has to the runtime with --compat=crictl: the runtime
+	// decides whether stopping it succeeds.
 	PassUnknown bool
 }
 
-// AllFlag returns --all.
 func (t *Targets) AllFlag(usage string) urfave.Flag { return BoolFlag(&t.All, "all", usage, "a") }
 
-// NamespaceFlag returns -n, --namespace.
 func (t *Targets) NamespaceFlag() urfave.Flag { return t.In.NamespaceFlag() }
 
 // DryRunFlag returns --dry-run of the verbs that change many things.
@@ -42,10 +39,10 @@ func (t *Targets) DryRunFlag(done string) urfave.Flag {
 	return BoolFlag(&t.dryRun, "dry-run", "print what would be "+done)
 }
 
-// DryRun reports whether nothing is to be changed.
+// DryRun reports whether changes are only shown.
 func (t *Targets) DryRun(env *Env) bool { return t.dryRun || env.try }
 
-// SelectorFlag returns --selector, and kubectl's -l where crictl has nothing else for it.
+// SelectorFlag returns --selector.
 func SelectorFlag(to *client.Selector, aliases ...string) urfave.Flag {
 	return Typed(to, func(text string) (client.Selector, error) {
 		selector, err := client.ParseSelector(text)
@@ -57,7 +54,6 @@ func SelectorFlag(to *client.Selector, aliases ...string) urfave.Flag {
 	}, "selector", "those whose labels match `EXPRESSION`: app=web,tier!=db,env in (a,b),!old", aliases...)
 }
 
-// AttemptFlag returns --attempt.
 func AttemptFlag(to **uint32) urfave.Flag {
 	return Typed(to, func(text string) (*uint32, error) {
 		if text == "" {
@@ -72,7 +68,7 @@ func AttemptFlag(to **uint32) urfave.Flag {
 	}, "attempt", "attempt `N` of the container instead of the newest")
 }
 
-// listed reports whether no argument named what was chosen.
+// listed reports whether no argument names the targets.
 func (t *Targets) listed() bool { return t.All || len(t.Selector) > 0 }
 
 // Check reads the arguments.
@@ -91,16 +87,16 @@ func (t *Targets) Check(env *Env, c *urfave.Context) error {
 	return ArgCount(c, 1, -1)
 }
 
-// Removal is what rm and rmp are to remove.
+// Removal has the options of rm and rmp.
 type Removal struct {
 	Targets
 	Force bool
 }
 
-// ForceFlag returns --force.
 func (o *Removal) ForceFlag(usage string) urfave.Flag { return BoolFlag(&o.Force, "force", usage, "f") }
 
-// Refuse leaves what still runs alone; a list may have more.
+// Refuse returns the error about a target that still runs. With --all or a selector the others are
+// removed.
 func (o *Removal) Refuse(env *Env, what, sandbox, called, hint string) error {
 	switch {
 	case o.listed() && o.DryRun(env):
@@ -111,14 +107,13 @@ func (o *Removal) Refuse(env *Env, what, sandbox, called, hint string) error {
 	return WithHint(fmt.Errorf("%s %s still runs", what, called), hint, called)
 }
 
-// target is something that a user named, with the name, which is what
-// messages about it should use. What --all and --selector choose has its id
-// for a reference, as scripts want it, and a title for people.
+// target is an object that a verb changes. Ref is the user's name for it, or its id with --all and
+// --selector, as scripts want it.
 type target[T any] struct {
 	Ref    string
 	Object T
-	Title  string
-	full   string // with the namespace, where -n gave that
+	Title  string // of a target that the user did not name
+	full   string // Ref with the namespace of -n
 }
 
 type (
@@ -127,14 +122,14 @@ type (
 	ImageTarget     = target[*runtimeapi.Image]
 )
 
-// Called returns what to call it in a message.
+// Called returns the target's name in messages.
 func (t target[T]) Called() string { return cmp.Or(t.Title, t.full, t.Ref) }
 
-// Arg returns what stands for it in another command line.
+// Arg returns the target's name in another command line.
 func (t target[T]) Arg() string { return cmp.Or(t.full, t.Ref) }
 
-// Containers returns the chosen ones; --all and --selector choose among those of
-// a state, "" being any.
+// Containers returns the chosen containers. --all and --selector choose among those in the state, ""
+// for any.
 func (t *Targets) Containers(ctx context.Context, conn *client.Conn, want client.Want, state string) (found []ContainerTarget, err error) {
 	if t.listed() {
 		all, err := (&Filter{Selector: t.Selector, State: state, In: t.In}).Containers(ctx, conn)
@@ -173,7 +168,7 @@ func (t *Targets) Pods(ctx context.Context, conn *client.Conn) (found []PodTarge
 	}
 	err = Each(t.Refs, func(ref string) error {
 		p, err := conn.FindPod(ctx, t.In.Query(ref, client.Any))
-		if IsGone(err) && strings.Contains(ref, "/") { // what is named is less than what would be changed
+		if IsGone(err) && strings.Contains(ref, "/") {
 			if c, _ := conn.Container(ctx, ref, client.Any); c != nil {
 				err = WithHint(err, "it is a container; `crishim stop %s` and `crishim rm %[1]s` are for those", ref)
 			}
@@ -193,21 +188,21 @@ func (t *Targets) Pods(ctx context.Context, conn *client.Conn) (found []PodTarge
 	return found, err
 }
 
-// A batch is what a verb does with each of its targets.
+// Batch is the work of a verb on each of its targets.
 type Batch[T any] struct {
-	What   string                 // is chosen: "running container"
-	Doing  string                 // is announced for --all: "stopping"
-	InTurn bool                   // one after the other, for their order may matter
-	Would  func(target[T]) string // is printed by --dry-run
-	// Skip reports whether a target is left alone; it tells the user.
+	What   string                 // "running container"
+	Doing  string                 // "stopping", for the list of --all
+	InTurn bool                   // one target after the other
+	Would  func(target[T]) string // the line of --dry-run
+	// Skip reports whether a target is left alone, and tells the user.
 	Skip func(*Env, target[T]) (bool, error)
 	Do   func(*Env, target[T]) error
-	Done string // is printed after it, with what the user named: "%s", "Stopped sandbox %s"
+	Done string // the line after it, with Ref: "Stopped sandbox %s"
 }
 
-// Run does the work on what was found; failed is what could not be.
+// Run does the work on the targets that were found; failed is the error about the others.
 func (b Batch[T]) Run(env *Env, t *Targets, found []target[T], failed error) error {
-	if failed == nil && len(found) == 0 && len(t.Selector) > 0 { // it may be misspelt
+	if failed == nil && len(found) == 0 && len(t.Selector) > 0 {
 		env.Warn("no %s matches the selector", b.What)
 	}
 	if failed == nil && t.All && !t.DryRun(env) && b.Doing != "" {
@@ -236,7 +231,7 @@ func (b Batch[T]) Run(env *Env, t *Targets, found []target[T], failed error) err
 	}))
 }
 
-// announcement lists before it happens what --all has chosen.
+// announcement lists the targets of --all.
 func (b Batch[T]) announcement(crictl bool, found []target[T]) string {
 	what := b.What[strings.LastIndexByte(b.What, ' ')+1:]
 	if crictl && len(found) == 0 && b.Doing == "removing" {
@@ -255,11 +250,11 @@ func (b Batch[T]) announcement(crictl bool, found []target[T]) string {
 	return strings.Join(lines, "\n")
 }
 
-// AtOnce is how many removals or pulls run side by side.
+// AtOnce limits parallel removals and pulls.
 const AtOnce = 8
 
-// InParallel does all, up to limit at once, and keeps results and failures in the order of
-// the items: what do writes to its Env is printed in that order. crictl prints as things are done.
+// InParallel calls do for all items, up to limit at once. Output and failures are in the order of the
+// items; in crictl, output is in the order of completion.
 func InParallel[T any](env *Env, items []T, limit int, do func(*Env, T) error) error {
 	errs := make([]error, len(items)+1)
 	said := make([]bytes.Buffer, len(items))

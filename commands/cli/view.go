@@ -11,12 +11,11 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// View is how a verb shows its result: the flags, and what output makes of them.
+// View has the options of the result, and its flags.
 type View struct {
 	output.Options
-	// AnyFormat is for verbs of crictl that take a format they do not know for the table.
-	AnyFormat       bool
-	FormatFlag      string // as it was given; "" for the verb's default
+	AnyFormat       bool   // an unknown format is the table, as in some verbs of crictl
+	FormatFlag      string // "" for the verb's default
 	template, names string
 	wide            bool
 	columns         output.Columns
@@ -58,7 +57,7 @@ func (v *View) WideFlag() urfave.Flag {
 	return BoolFlag(&v.wide, "verbose", "more columns, as -o wide", "v")
 }
 
-// Check reads what the flags say, before there is anything to show.
+// Check reads the flags.
 func (v *View) Check(env *Env) error {
 	v.Nodes = env.several != nil
 	if v.Nodes && v.columns != nil {
@@ -67,7 +66,7 @@ func (v *View) Check(env *Env) error {
 	if err := v.read(env); err != nil || !v.Nodes {
 		return err
 	}
-	shown := *v // of all nodes; what each of them shows has no column for the node
+	shown := *v // with the column for the node, which the result of one node does not have
 	env.shown = &shown
 	v.Options = v.WithoutNode()
 	return nil
@@ -108,7 +107,7 @@ func (v *View) read(env *Env) (err error) {
 	return nil
 }
 
-// CheckAlone is check of a verb that takes no arguments.
+// CheckAlone is Check for a verb without arguments.
 func (v *View) CheckAlone(env *Env, c *urfave.Context) error {
 	if err := ArgCount(c, 0, 0); err != nil {
 		return err
@@ -127,15 +126,13 @@ func Show[R any](env *Env, v *View, ask func(context.Context, *client.Conn) (R, 
 	})
 }
 
-// WithExamples returns a verb's description followed by its examples, which a test
-// runs.
+// WithExamples returns a description with examples, which a test runs.
 func WithExamples(text string, examples ...string) string {
 	return text + "\n\nExamples:\n  " + strings.Join(examples, "\n  ")
 }
 
-// ShowEach asks for each of several things and shows those that are there, also when others
-// are not; failed is what has gone wrong before. What was listed, and not named by the user, may be gone when it is
-// asked for.
+// ShowEach asks for each of several things and shows those that exist. Things that were listed, and not
+// named by the user, may be gone meanwhile. failed is an earlier error.
 func ShowEach[T, R any](env *Env, v View, show func(io.Writer, []R, output.Options) error, things []T, listed bool, failed error, ask func(T) (R, error)) error {
 	if env.Compat && failed != nil { // crictl stops at the first that is missing
 		return failed
