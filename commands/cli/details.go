@@ -19,22 +19,20 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// detailsTimeout bounds the wait for what makes a table better and is not all of it.
-const detailsTimeout = 3 * time.Second
+const (
+	detailsTimeout = 3 * time.Second // for figures that a table can do without
+	detailsAtOnce  = 16
+)
 
-// detailsAtOnce is how many of these questions are asked at the same time.
-const detailsAtOnce = 16
-
-// ContainerDetails asks for the status of containers. What is gone meanwhile is missing in
-// the answer; what cannot be had, too, with the error of one.
+// ContainerDetails asks for the status of containers. Containers that are gone meanwhile are missing
+// in the answer, and those whose call fails, with one error.
 func ContainerDetails(ctx context.Context, conn *client.Conn, containers []*runtimeapi.Container, verbose bool) (map[string]*runtimeapi.ContainerStatusResponse, error) {
 	return details(ctx, containers, (*runtimeapi.Container).GetId, func(ctx context.Context, id string) (*runtimeapi.ContainerStatusResponse, error) {
 		return conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: verbose})
 	})
 }
 
-// PodDetails is ContainerDetails for sandboxes; sandbox returns the id of the one that a thing
-// belongs to.
+// PodDetails is ContainerDetails for the sandboxes of things.
 func PodDetails[T any](ctx context.Context, conn *client.Conn, things []T, sandbox func(T) string, verbose bool) (map[string]*runtimeapi.PodSandboxStatusResponse, error) {
 	return details(ctx, things, sandbox, func(ctx context.Context, id string) (*runtimeapi.PodSandboxStatusResponse, error) {
 		return conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: verbose})
@@ -68,12 +66,11 @@ func details[T, R any](ctx context.Context, things []T, id func(T) string, ask f
 			return nil
 		})
 	}
-	_ = work.Wait() // without errors
+	_ = work.Wait()
 	return answers, failed
 }
 
-// DetailsMissing warns about details that a list does not get: it is shown without
-// them, unless the user has left.
+// DetailsMissing warns that a list is shown without details. It fails after an interrupt.
 func DetailsMissing(ctx context.Context, env *Env, what string, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return ctx.Err()
@@ -82,9 +79,8 @@ func DetailsMissing(ctx context.Context, env *Env, what string, err error) error
 	return nil
 }
 
-// PodState returns what sync or apply knows of a pod and its runtime does not: whether it is ready by its probes, and
-// why, and until when, a container waits. It is nil for pods of others. It reads a file, and calls no runtime.
-// sandboxes are the ids of those that the pod has.
+// PodState reads the state that sync or apply keeps of a pod: its probes, and why and how long a container
+// waits. It is nil for pods of other tools. sandboxes are the ids of the pod's sandboxes.
 func (env *Env) PodState(uid string, sandboxes ...string) *kuberuntime.PodState {
 	state, err := kuberuntime.ReadState(pod.DefaultDirs(env.LookupEnv), uid, sandboxes...)
 	if err != nil {
@@ -93,7 +89,8 @@ func (env *Env) PodState(uid string, sandboxes ...string) *kuberuntime.PodState 
 	return state
 }
 
-// ManagedPods returns what sync and apply know of pods, and of the pods of containers, by the sandbox's id.
+// ManagedPods returns the state that sync and apply keep of pods, and of the pods of containers, by the
+// sandbox's id.
 func (env *Env) ManagedPods(pods []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) map[string]output.ManagedPod {
 	uids, managed := map[string]string{}, map[string]output.ManagedPod{}
 	for _, p := range pods {
@@ -110,8 +107,8 @@ func (env *Env) ManagedPods(pods []*runtimeapi.PodSandbox, containers []*runtime
 	return managed
 }
 
-// UnmadePods returns rows for what should be on the node and is not: pods of sync and apply that have no sandbox yet, and
-// manifests that sync cannot read. pods are those of the runtime.
+// UnmadePods returns rows for pods of sync and apply without a sandbox, and for manifests that sync cannot
+// read. pods are those of the runtime.
 func (env *Env) UnmadePods(ctx context.Context, conn *client.Conn, pods []*runtimeapi.PodSandbox, f *Filter) (rows []*runtimeapi.PodSandbox, known map[string]output.ManagedPod) {
 	known = map[string]output.ManagedPod{}
 	if conn.Remote() != "" {
@@ -159,7 +156,8 @@ func managedPod(state *kuberuntime.PodState) output.ManagedPod {
 	return p
 }
 
-// RecordEnd keeps with a container of sync or apply which command a user ends it with, so that why does not take its status for a crash.
+// RecordEnd records the command that ends a container of sync or apply, so that why does not take the
+// end for a crash.
 func (env *Env) RecordEnd(c *runtimeapi.Container, command string) {
 	labels, name := c.GetLabels(), c.GetMetadata().GetName()
 	err := kuberuntime.AppendEvent(pod.DefaultDirs(env.LookupEnv), kuberuntime.Event{
@@ -171,7 +169,7 @@ func (env *Env) RecordEnd(c *runtimeapi.Container, command string) {
 	}
 }
 
-// PointToDescribe says, below a table with something that has failed, what shows why.
+// PointToDescribe adds a hint below a table with a failure.
 func (env *Env) PointToDescribe(pod Source, id string) {
 	name := fmt.Sprintf("%.13s", id)
 	if pod.Pod != "" {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	urfave "github.com/urfave/cli/v2"
@@ -15,27 +16,24 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// Within narrows down what the arguments of a verb name, as kubectl's flags do.
+// Within has kubectl's flags that narrow down the arguments of a verb.
 type Within struct {
 	Namespace, Container string
 	hasContainer         bool // the verb has -c
 }
 
-// Given reports whether a flag narrows it down.
 func (w *Within) Given() bool { return w.Namespace != "" || w.Container != "" }
 
-// NamespaceFlag returns -n, --namespace.
 func (w *Within) NamespaceFlag() urfave.Flag {
 	return StringFlag(&w.Namespace, "namespace", "look in `NAMESPACE` only", "n")
 }
 
-// ContainerFlag returns -c, --container.
 func (w *Within) ContainerFlag() urfave.Flag {
 	w.hasContainer = true
 	return StringFlag(&w.Container, "container", "the container `NAME` of the pod that is named", "c")
 }
 
-// InNamespace returns what a user named with the namespace, as other verbs take it.
+// InNamespace returns ref with the namespace.
 func (w *Within) InNamespace(ref string) string {
 	if w.Namespace == "" || strings.Contains(ref, "/") {
 		return ref
@@ -43,7 +41,7 @@ func (w *Within) InNamespace(ref string) string {
 	return w.Namespace + "/" + ref
 }
 
-// Query returns the question for what a user named.
+// Query returns the lookup of ref.
 func (w *Within) Query(ref string, want client.Want) client.Query {
 	return client.Query{Ref: ref, Want: want, Namespace: w.Namespace, Container: w.Container, ContainerFlag: w.hasContainer}
 }
@@ -51,13 +49,13 @@ func (w *Within) Query(ref string, want client.Want) client.Query {
 // Source names a container by its labels.
 type Source struct{ Namespace, Pod, Container string }
 
-// SourceOf returns the names on a container's labels.
+// SourceOf returns the names in a container's labels.
 func SourceOf(c *runtimeapi.Container) Source {
 	labels := c.GetLabels()
 	return Source{labels[kube.LabelPodNamespace], labels[kube.LabelPodName], cmp.Or(c.GetMetadata().GetName(), c.GetId())}
 }
 
-// Name is pod/container, or the container alone where the pod is not known.
+// Name returns pod/container, or the container if the pod is not known.
 func (s Source) Name() string {
 	if s.Pod == "" {
 		return s.Container
@@ -65,7 +63,7 @@ func (s Source) Name() string {
 	return s.Pod + "/" + s.Container
 }
 
-// FullName is name with the namespace, where that is known.
+// FullName returns Name with the namespace, if it is known.
 func (s Source) FullName() string {
 	if s.Pod == "" || s.Namespace == "" {
 		return s.Name()
@@ -73,16 +71,15 @@ func (s Source) FullName() string {
 	return s.Namespace + "/" + s.Name()
 }
 
-// PodRef returns what a pod is called in a command line: its name, with the namespace where that is not default.
+// PodRef returns the pod's name in a command line, with the namespace unless it is default.
 func (s Source) PodRef() string {
 	return strings.TrimLeft(strings.TrimPrefix(s.Namespace+"/"+s.Pod, "default/"), "/")
 }
 
-// ContainerName returns how messages name a container: pod/name where the pod is
-// known, its id where it has no name.
+// ContainerName returns a container's name in messages.
 func ContainerName(c *runtimeapi.Container) string { return SourceOf(c).Name() }
 
-// title returns a name with the beginning of the id, which distinguishes attempts.
+// title returns a name with the beginning of the id, which tells attempts apart.
 func title(name, id string) string { return fmt.Sprintf("%s (%.13s)", name, id) }
 
 // PodPath returns namespace/name of a pod.
@@ -90,8 +87,7 @@ func PodPath(m *runtimeapi.PodSandboxMetadata) string {
 	return strings.TrimPrefix(m.GetNamespace()+"/"+m.GetName(), "/")
 }
 
-// PodNames lists the names of all sandboxes by id, for containers that were
-// made without the kubelet's labels.
+// PodNames lists the names of all sandboxes by id, for containers without the kubelet's labels.
 func PodNames(ctx context.Context, conn *client.Conn) (map[string]*runtimeapi.PodSandboxMetadata, error) {
 	res, err := conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
@@ -104,24 +100,21 @@ func PodNames(ctx context.Context, conn *client.Conn) (map[string]*runtimeapi.Po
 	return names, nil
 }
 
-// NamePods returns the containers with the labels of their pods' names, which those have
-// not that were made without a kubelet. What the runtime sent is not changed.
+// NamePods returns containers with the labels of their pods' names, which those without a kubelet
+// lack.
 func NamePods(ctx context.Context, conn *client.Conn, containers []*runtimeapi.Container) []*runtimeapi.Container {
-	complete := true
-	for _, c := range containers {
-		complete = complete && c.GetLabels()[kube.LabelPodName] != ""
-	}
-	if complete {
+	unnamed := func(c *runtimeapi.Container) bool { return c.GetLabels()[kube.LabelPodName] == "" }
+	if !slices.ContainsFunc(containers, unnamed) {
 		return containers
 	}
 	pods, err := PodNames(ctx, conn)
 	if err != nil {
-		return containers // the names are a help, no more
+		return containers
 	}
 	named := make([]*runtimeapi.Container, len(containers))
 	for i, c := range containers {
 		named[i] = c
-		if pod := pods[c.GetPodSandboxId()]; pod != nil && c.GetLabels()[kube.LabelPodName] == "" {
+		if pod := pods[c.GetPodSandboxId()]; pod != nil && unnamed(c) {
 			named[i] = proto.CloneOf(c)
 			labels := map[string]string{kube.LabelPodName: pod.GetName(), kube.LabelPodNamespace: pod.GetNamespace()}
 			maps.Copy(labels, c.GetLabels())
@@ -131,8 +124,7 @@ func NamePods(ctx context.Context, conn *client.Conn, containers []*runtimeapi.C
 	return named
 }
 
-// NeedNamespaces reports whether pod/container does not tell containers apart: pods of one
-// name are in several namespaces.
+// NeedNamespaces reports whether pods of one name are in several namespaces.
 func NeedNamespaces(containers []*runtimeapi.Container) bool {
 	seen := map[string]string{}
 	for _, c := range containers {
@@ -145,5 +137,5 @@ func NeedNamespaces(containers []*runtimeapi.Container) bool {
 	return false
 }
 
-// PodTypes are kubectl's words for a pod, which people type before its name.
+// PodTypes are kubectl's words for a pod before its name.
 var PodTypes = []string{"pod", "pods", "po"}

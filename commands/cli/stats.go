@@ -17,14 +17,14 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// StatsOptions are whose stats to show and how often.
+// StatsOptions are the options of the stats verbs.
 type StatsOptions struct {
 	Targets []string
 	Filter  Filter
 	seconds int
-	given   bool // the seconds
+	given   bool // --seconds
 	watch   bool
-	missing error // of targets, while others are shown
+	missing error // about targets that do not exist, while others are shown
 	View    View
 }
 
@@ -41,7 +41,6 @@ func (o *StatsOptions) Flags(columns output.Columns) []urfave.Flag {
 	)
 }
 
-// Check reads the flags and the arguments.
 func (o *StatsOptions) Check(env *Env, c *urfave.Context) error {
 	o.Targets, o.given = c.Args().Slice(), c.IsSet("seconds")
 	if o.seconds < 1 {
@@ -55,12 +54,12 @@ func (o *StatsOptions) Check(env *Env, c *urfave.Context) error {
 	return cmp.Or(ArgCount(c, 0, most), o.Filter.Check(false), o.View.Check(env))
 }
 
-// Chosen returns the ids of the targets, which find looks up: nil for all. A single one is
-// for the runtime to filter by, too. Of several that are shown once those that are missing fail at the end.
+// Chosen returns the ids of the targets, which find looks up; nil for all. If some exist and are shown
+// once, the error about the others comes at the end.
 func (o *StatsOptions) Chosen(env *Env, find func(ref string) (string, error)) (ids []string, err error) {
 	o.missing = Each(o.Targets, func(ref string) error {
 		id, err := find(ref)
-		if env.Compat && IsGone(err) { // crictl asks for it all the same, and lists nothing
+		if env.Compat && IsGone(err) { // crictl lists nothing
 			id, err = ref, nil
 		}
 		if err == nil {
@@ -68,20 +67,19 @@ func (o *StatsOptions) Chosen(env *Env, find func(ref string) (string, error)) (
 		}
 		return err
 	})
-	if len(ids) == 0 || o.watch { // what is missing would only be said at the end of a watch
+	if len(ids) == 0 || o.watch {
 		return ids, o.missing
 	}
 	return ids, nil
 }
 
-// shortSample is the time between the samples of one page of the embedded shim, which reads
-// the counters of the kernel.
+// shortSample is the time between two samples of the embedded shim, which reads the kernel's counters.
 const shortSample = 200 * time.Millisecond
 
-// OneSample reports whether what is shown needs no second one.
+// OneSample reports whether the output needs no second sample.
 func (o *StatsOptions) OneSample() bool { return o.View.Format.ForMachines() || o.View.Quiet }
 
-// pages returns what writes a page: on a terminal in the place of the one before. The caller calls end.
+// pages returns a function that writes a page, on a terminal in the place of the one before.
 func (o *StatsOptions) pages(env *Env) (write func(page []byte) error, end func()) {
 	if o.watch && env.OutTerminal && env.getenv("TERM") != "dumb" && !o.View.Format.ForMachines() {
 		display := live.Start(env.Out, env.width())
@@ -90,8 +88,7 @@ func (o *StatsOptions) pages(env *Env) (write func(page []byte) error, end func(
 	return func(page []byte) error { _, err := env.Out.Write(page); return err }, func() {}
 }
 
-// ShowStats takes samples, two for a page of a table, and shows them, once or again and
-// again.
+// ShowStats takes samples, two for a page of a table, and shows them, once or with --watch repeatedly.
 func ShowStats[S any](ctx context.Context, env *Env, conn *client.Conn, o *StatsOptions, pods bool,
 	sample func(context.Context) ([]S, error), cpu func(S) *runtimeapi.CpuUsage, show func(w io.Writer, before, after []S, more Extras) error,
 ) error {
@@ -103,13 +100,13 @@ func ShowStats[S any](ctx context.Context, env *Env, conn *client.Conn, o *Stats
 	defer end()
 	between := interval
 	if !o.OneSample() {
-		between = 0 // a page of two samples takes that long anyway
+		between = 0 // two samples take that long
 	}
 	// A rate that the runtime itself has measured makes one sample enough.
 	unrated := func(s S) bool { return cpu(s) != nil && cpu(s).GetUsageNanoCores() == nil }
 	err := Refresh(ctx, o.watch, between, func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
-		defer cancel() // ends what is asked in the background, also when a sample fails
+		defer cancel() // ends AskExtras
 		o.View.Now = env.Now()
 		before, err := sample(ctx)
 		if err != nil {
@@ -121,7 +118,7 @@ func ShowStats[S any](ctx context.Context, env *Env, conn *client.Conn, o *Stats
 			v := o.View
 			asked := func() Extras { return Extras{} }
 			if !v.Crictl || v.Format.Kind == output.Wide || len(v.Columns) > 0 || v.Sort != "" {
-				asked = AskExtras(ctx, conn, pods) // while the second sample is waited for
+				asked = AskExtras(ctx, conn, pods)
 			}
 			if o.watch || slices.ContainsFunc(before, unrated) {
 				if err := Pause(ctx, interval); err != nil {
@@ -145,7 +142,7 @@ func ShowStats[S any](ctx context.Context, env *Env, conn *client.Conn, o *Stats
 	return Join(err, o.missing)
 }
 
-// UnknownAmount is a figure that the runtime did not give.
+// UnknownAmount is a figure that the runtime does not know.
 const UnknownAmount = -1
 
 // nanosPerSecond is also the nanoseconds of CPU time in a second of one core.
@@ -166,7 +163,7 @@ func SortUsages(usages []output.Usage) {
 	})
 }
 
-// ContainerUsage returns the row of a stats table from a sample, and from what the CPU had used at one before it.
+// ContainerUsage returns the row of a container from a sample and the CPU usage of an earlier sample.
 func ContainerUsage(before *runtimeapi.CpuUsage, s *runtimeapi.ContainerStats, more Extras) output.Usage {
 	a := s.GetAttributes()
 	u := output.Usage{
@@ -192,9 +189,8 @@ func MemoryLimit(m *runtimeapi.MemoryUsage) int64 {
 	return int64(m.GetAvailableBytes().GetValue() + m.GetWorkingSetBytes().GetValue())
 }
 
-// CPUPercent returns the CPU time per time between two samples, in per cent of one
-// core; where the clock of the samples did not move it is the runtime's own
-// rate, else unknown.
+// CPUPercent returns the CPU time per time between two samples, in per cent of one core. If the
+// samples have the same timestamp, it is the runtime's own rate.
 func CPUPercent(before, after *runtimeapi.CpuUsage) float64 {
 	if after == nil {
 		return UnknownAmount
@@ -210,7 +206,7 @@ func CPUPercent(before, after *runtimeapi.CpuUsage) float64 {
 	return UnknownAmount
 }
 
-// Pause waits for d or until ctx ends, and reports which by its error.
+// Pause waits for d, or fails when ctx ends.
 func Pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -222,8 +218,7 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Refresh calls page once or, if asked to watch, again and again until the
-// user interrupts, which is how a watch ends well.
+// Refresh calls page once or, with watch, until the user interrupts.
 func Refresh(ctx context.Context, watch bool, interval time.Duration, page func(context.Context) error) error {
 	for {
 		err := page(ctx)

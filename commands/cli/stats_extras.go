@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"sync"
-	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -11,10 +10,11 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// Traffic is what has been received and sent, or read and written, in bytes.
+// Traffic has the bytes received and sent, or read and written.
 type Traffic struct{ In, Out int64 }
 
-func unknownTraffic() Traffic { return Traffic{UnknownAmount, UnknownAmount} }
+// unknown is the Traffic of which nothing is known.
+var unknown = Traffic{UnknownAmount, UnknownAmount}
 
 // NetworkOf returns what a pod has received and sent.
 func NetworkOf(s *runtimeapi.PodSandboxStats) Traffic {
@@ -22,19 +22,16 @@ func NetworkOf(s *runtimeapi.PodSandboxStats) Traffic {
 	return Traffic{In: Amount(i.GetRxBytes()), Out: Amount(i.GetTxBytes())}
 }
 
-// sum adds what is known of both.
+// sum adds the known ones of two amounts.
 func sum(a, b int64) int64 {
-	switch {
-	case a == UnknownAmount:
-		return b
-	case b == UnknownAmount:
-		return a
+	if a == UnknownAmount || b == UnknownAmount {
+		return max(a, b)
 	}
 	return a + b
 }
 
-// Extras are what the stats of containers do not say: their pod's network, and
-// what runtimes tell in their metrics only.
+// Extras are figures that the stats of containers lack: the network of their pod, and figures that
+// only metrics have.
 type Extras struct {
 	network map[string]Traffic // by the container's id
 	Names   map[string]Traffic // by "namespace/name" of the pod
@@ -42,55 +39,47 @@ type Extras struct {
 	pids    map[string]int64   // by the container's id
 }
 
-// Metrics that figures of the tables come from, by their names in cAdvisor.
+// Names of metrics, as in cAdvisor.
 const (
 	metricReads     = "container_fs_reads_bytes_total"
 	metricWrites    = "container_fs_writes_bytes_total"
 	metricProcesses = "container_processes"
 )
 
-// extrasTimeout bounds the wait for figures that a table can do without.
-const extrasTimeout = 3 * time.Second
-
-// AskExtras asks for them in the background and returns a function that waits for the
-// answers. A runtime that lacks one of them leaves columns empty; that is no error.
+// AskExtras asks for them in the background, at most detailsTimeout, and returns a function that waits
+// for the answers. Columns stay empty if the runtime lacks a call.
 func AskExtras(ctx context.Context, conn *client.Conn, pods bool) func() Extras {
 	e := Extras{network: map[string]Traffic{}, Names: map[string]Traffic{}, blocks: map[string]Traffic{}, pids: map[string]int64{}}
-	ctx, cancel := context.WithTimeout(ctx, extrasTimeout)
-	var metrics []*runtimeapi.PodSandboxMetrics
-	has := map[string]bool{}
+	ctx, cancel := context.WithTimeout(ctx, detailsTimeout)
+	var known *runtimeapi.ListMetricDescriptorsResponse
+	var metrics *runtimeapi.ListPodSandboxMetricsResponse
 	var asked sync.WaitGroup
+	asked.Go(func() { known, _ = conn.Runtime.ListMetricDescriptors(ctx, &runtimeapi.ListMetricDescriptorsRequest{}) })
 	asked.Go(func() {
-		if res, err := conn.Runtime.ListMetricDescriptors(ctx, &runtimeapi.ListMetricDescriptorsRequest{}); err == nil {
-			for _, d := range res.GetDescriptors() {
-				has[d.GetName()] = true
-			}
-		}
-	})
-	asked.Go(func() {
-		if res, err := conn.Runtime.ListPodSandboxMetrics(ctx, &runtimeapi.ListPodSandboxMetricsRequest{}); err == nil {
-			metrics = res.GetPodMetrics()
-		}
+		metrics, _ = conn.Runtime.ListPodSandboxMetrics(ctx, &runtimeapi.ListPodSandboxMetricsRequest{})
 	})
 	if pods {
 		asked.Go(func() {
-			if res, err := conn.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{}); err == nil {
-				e.addNetworks(res.GetStats())
-			}
+			res, _ := conn.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{})
+			e.addNetworks(res.GetStats())
 		})
 	}
 	return func() Extras {
 		asked.Wait()
 		cancel()
-		for _, p := range metrics {
+		has := map[string]bool{}
+		for _, d := range known.GetDescriptors() {
+			has[d.GetName()] = true
+		}
+		for _, p := range metrics.GetPodMetrics() {
 			e.addMetrics(p, has)
 		}
 		return e
 	}
 }
 
-// addMetrics reads the metrics of one pod. One that the runtime knows and does not
-// give is 0: nothing has been read from any disk, for example.
+// addMetrics reads the metrics of one pod. A known metric without a value is 0: no disk was read, for
+// example.
 func (e Extras) addMetrics(p *runtimeapi.PodSandboxMetrics, known map[string]bool) {
 	initial := func(metric string) int64 {
 		if known[metric] {
@@ -98,7 +87,7 @@ func (e Extras) addMetrics(p *runtimeapi.PodSandboxMetrics, known map[string]boo
 		}
 		return UnknownAmount
 	}
-	whole := unknownTraffic()
+	whole := unknown
 	for _, c := range p.GetContainerMetrics() {
 		blocks, pids := Traffic{initial(metricReads), initial(metricWrites)}, int64(UnknownAmount)
 		for _, m := range c.GetMetrics() {
@@ -117,14 +106,13 @@ func (e Extras) addMetrics(p *runtimeapi.PodSandboxMetrics, known map[string]boo
 	e.blocks[p.GetPodSandboxId()] = whole
 }
 
-// WithNetworks returns the same figures with other networks of pods.
+// WithNetworks returns the figures with new networks of pods.
 func (e Extras) WithNetworks(stats []*runtimeapi.PodSandboxStats) Extras {
 	e.network, e.Names = map[string]Traffic{}, map[string]Traffic{}
 	e.addNetworks(stats)
 	return e
 }
 
-// addNetworks notes the network of each pod for the containers in it.
 func (e Extras) addNetworks(stats []*runtimeapi.PodSandboxStats) {
 	for _, s := range stats {
 		m := s.GetAttributes().GetMetadata()
@@ -135,15 +123,12 @@ func (e Extras) addNetworks(stats []*runtimeapi.PodSandboxStats) {
 	}
 }
 
-// Fill adds the figures of one container to its row. Runtimes that do not say which
-// containers a pod has are matched by the labels that a kubelet sets.
+// Fill adds the figures of a container to its row. The pod is found by the kubelet's labels if the
+// runtime does not list the containers of pods.
 func (e Extras) Fill(u *output.Usage) {
 	network, ok := e.network[u.ID]
 	if !ok {
-		network, ok = e.Names[u.Namespace+"/"+u.Pod]
-	}
-	if !ok {
-		network = unknownTraffic()
+		network = trafficOf(e.Names, u.Namespace+"/"+u.Pod)
 	}
 	u.NetworkIn, u.NetworkOut = network.In, network.Out
 	e.FillBlocks(u)
@@ -153,11 +138,15 @@ func (e Extras) Fill(u *output.Usage) {
 	}
 }
 
-// FillBlocks adds what a container or a pod has read from disks and written.
+// FillBlocks adds the block I/O of a container or a pod to its row.
 func (e Extras) FillBlocks(u *output.Usage) {
-	blocks, ok := e.blocks[u.ID]
-	if !ok {
-		blocks = unknownTraffic()
-	}
+	blocks := trafficOf(e.blocks, u.ID)
 	u.BlockRead, u.BlockWrite = blocks.In, blocks.Out
+}
+
+func trafficOf(known map[string]Traffic, key string) Traffic {
+	if t, ok := known[key]; ok {
+		return t
+	}
+	return unknown
 }

@@ -70,11 +70,11 @@ func TestFiguresBesideTheStats(t *testing.T) {
 		busy, idle, all Traffic
 	}{
 		"runtime that tells of disks": {map[string]bool{metricReads: true, metricWrites: true}, Traffic{3, 4}, Traffic{0, 0}, Traffic{3, 4}},
-		"descriptors are unknown":     {nil, Traffic{3, 4}, unknownTraffic(), Traffic{3, 4}},
+		"descriptors are unknown":     {nil, Traffic{3, 4}, unknown, Traffic{3, 4}},
 	} {
 		b := Extras{blocks: map[string]Traffic{}, pids: map[string]int64{}}
 		b.addMetrics(pod, tc.has)
-		for id, want := range map[string]Traffic{"busy": tc.busy, "idle": tc.idle, "pod": tc.all, "other": unknownTraffic()} {
+		for id, want := range map[string]Traffic{"busy": tc.busy, "idle": tc.idle, "pod": tc.all, "other": unknown} {
 			u := output.Usage{ID: id}
 			b.FillBlocks(&u)
 			if got := (Traffic{u.BlockRead, u.BlockWrite}); got != want {
@@ -105,7 +105,7 @@ func TestFiguresBesideTheStats(t *testing.T) {
 			t.Errorf("%+v: got %v", u, got)
 		}
 	}
-	if got := network(output.Usage{ID: "x", Pod: "q", Namespace: "n"}); got != unknownTraffic() {
+	if got := network(output.Usage{ID: "x", Pod: "q", Namespace: "n"}); got != unknown {
 		t.Errorf("a pod without stats: got %v", got)
 	}
 }

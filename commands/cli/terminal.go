@@ -24,9 +24,8 @@ func terminalWidth() int {
 	return int(size.Width)
 }
 
-// askPassword asks on the terminal, with the echo off. Whatever ends or stops the
-// process meanwhile, the terminal gets its echo back first; the signals that end a
-// command come as the end of the context.
+// askPassword asks on the terminal, with the echo off. The terminal gets its echo back before the
+// process stops or ends; ctx ends with the signals that end a command.
 func askPassword(ctx context.Context, prompt string) (string, error) {
 	fd := os.Stdin.Fd()
 	before, err := term.SaveState(fd)
@@ -36,7 +35,7 @@ func askPassword(ctx context.Context, prompt string) (string, error) {
 	jobs := make(chan os.Signal, 4)
 	signal.Notify(jobs, syscall.SIGCONT, syscall.SIGQUIT)
 	defer signal.Stop(jobs)
-	if !signal.Ignored(syscall.SIGTSTP) { // as where there is no job control
+	if !signal.Ignored(syscall.SIGTSTP) { // without job control
 		signal.Notify(jobs, syscall.SIGTSTP)
 	}
 	ask := func() error {
