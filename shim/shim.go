@@ -15,7 +15,6 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/metrics"
-	"github.com/crishim/crishim/shim/network"
 	"github.com/crishim/crishim/shim/node"
 )
 
@@ -53,8 +52,7 @@ type Options struct {
 
 	Tracer trace.TracerProvider
 
-	observeNetwork network.Observe // may be nil
-	temporaries    string          // file to note the engine of temporary containers in; "": none are removed
+	temporaries string // file to note the engine of temporary containers in; "": none are removed
 }
 
 type Shim struct {
@@ -79,8 +77,7 @@ func New(o Options) (*Shim, error) {
 	s := &Shim{log: o.Log, socket: o.ProfileSocket}
 	if o.MetricsAddress != "" {
 		s.metrics = metrics.New(o.MetricsAddress, o.Log)
-		o.Engine.Observe = s.metrics.Engine.Observe
-		o.observeNetwork = s.metrics.Network.Observe
+		o.Engine.Observe = s.metrics.Observe
 	}
 	o.Engine.Tracer = o.Tracer
 	var err error

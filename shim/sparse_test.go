@@ -51,7 +51,7 @@ func TestSparseRequests(t *testing.T) {
 			sandboxService:   sandboxes,
 			containerService: containers,
 			imageService:     image.New(image.Options{Engine: engine}),
-			statsService:     stats.New(stats.Options{Engine: sparseStats{engine}, Log: log}),
+			statsService:     stats.New(sparseStats{engine}, log),
 		}
 		sparse{serveService(t, log, a), false}.test(t)
 	})

@@ -55,10 +55,6 @@ func newService(o Options, client *docker.Client) (*criService, *private.Service
 	if err != nil {
 		return nil, nil, err
 	}
-	plugins := networks.Plugins
-	if o.observeNetwork != nil {
-		plugins = plugins.Observed(o.observeNetwork)
-	}
 	oom := &host.OOMScore{Log: o.Log}
 	var capabilities func() []string
 	if socket := client.Endpoint().Socket(); socket != "" {
@@ -78,7 +74,7 @@ func newService(o Options, client *docker.Client) (*criService, *private.Service
 	}
 	s.containerService = container.New(containers)
 	s.sandboxService = sandbox.New(sandbox.Options{
-		Engine: listing, Containers: s.containerService, Networks: plugins, PauseImage: o.PauseImage, OOM: oom, Log: o.Log,
+		Engine: listing, Containers: s.containerService, Networks: networks.Plugins, PauseImage: o.PauseImage, OOM: oom, Log: o.Log,
 	})
 	s.nodeService = node.New(node.Options{
 		Engine: engine, Networks: networks, PauseImage: pauseImage, CgroupDriver: o.CgroupDriver, Daemon: o.Daemon,
@@ -91,7 +87,7 @@ func newService(o Options, client *docker.Client) (*criService, *private.Service
 		OnDemand:  !o.Daemon, // few commands have a session
 		RecordDir: o.ExecRecords, IdleTimeout: o.StreamIdleTimeout, PodIPs: s.podIPs, Log: o.Log,
 	}, engine)
-	s.statsService = stats.New(stats.Options{Engine: listing, Log: o.Log})
+	s.statsService = stats.New(listing, o.Log)
 	s.eventService = events.New(engine, statuses{s}, o.Log)
 	return s, &private.Service{Engine: engine, Streams: s.streamService, Images: s.imageService, Containers: s.containerService}, nil
 }

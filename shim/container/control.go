@@ -19,9 +19,9 @@ import (
 )
 
 func (s *Service) Signal(ctx context.Context, id, signal string) error {
-	m, err := state.FindContainer(ctx, s.engine, id)
+	m, err := state.FindContainer(ctx, s.Engine, id)
 	if err == nil {
-		err = s.engine.ContainerKill(ctx, m.Detail.ID, signal)
+		err = s.Engine.ContainerKill(ctx, m.Detail.ID, signal)
 	}
 	if err != nil {
 		return fmt.Errorf("signal container: %w", err)
@@ -30,13 +30,13 @@ func (s *Service) Signal(ctx context.Context, id, signal string) error {
 }
 
 func (s *Service) Pause(ctx context.Context, id string) error {
-	m, err := state.FindContainer(ctx, s.engine, id)
+	m, err := state.FindContainer(ctx, s.Engine, id)
 	switch {
 	case err != nil:
 	case m.Detail.State.Paused:
 		err = fmt.Errorf("it is paused already: %w", errdefs.ErrFailedPrecondition)
 	default:
-		err = s.engine.ContainerPause(ctx, m.Detail.ID)
+		err = s.Engine.ContainerPause(ctx, m.Detail.ID)
 	}
 	if err != nil {
 		return fmt.Errorf("pause container: %w", err)
@@ -45,13 +45,13 @@ func (s *Service) Pause(ctx context.Context, id string) error {
 }
 
 func (s *Service) Unpause(ctx context.Context, id string) error {
-	m, err := state.FindContainer(ctx, s.engine, id)
+	m, err := state.FindContainer(ctx, s.Engine, id)
 	switch {
 	case err != nil:
 	case !m.Detail.State.Paused:
 		err = fmt.Errorf("it is not paused: %w", errdefs.ErrFailedPrecondition)
 	default:
-		err = s.engine.ContainerUnpause(ctx, m.Detail.ID)
+		err = s.Engine.ContainerUnpause(ctx, m.Detail.ID)
 	}
 	if err != nil {
 		return fmt.Errorf("unpause container: %w", err)
@@ -65,7 +65,7 @@ func (s *Service) Restart(ctx context.Context, id string, seconds int64) error {
 	if seconds < 0 {
 		return fmt.Errorf("restart container: %w", invalid("timeout %d is negative", seconds))
 	}
-	m, err := state.FindContainer(ctx, s.engine, id)
+	m, err := state.FindContainer(ctx, s.Engine, id)
 	if err == nil {
 		_, err = s.runningPod(ctx, m.SandboxID)
 	}
@@ -73,7 +73,7 @@ func (s *Service) Restart(ctx context.Context, id string, seconds int64) error {
 		return fmt.Errorf("restart container: %w", err)
 	}
 	if m.Running() {
-		if err := lifecycle.Stop(ctx, s.engine, m.Detail.ID, seconds); err != nil {
+		if err := lifecycle.Stop(ctx, s.Engine, m.Detail.ID, seconds); err != nil {
 			return err
 		}
 		s.AwaitLog(ctx, m.Detail.ID)
@@ -87,7 +87,7 @@ func (s *Service) Restart(ctx context.Context, id string, seconds int64) error {
 }
 
 func (s *Service) runningPod(ctx context.Context, id string) (state.FoundSandbox, error) {
-	pod, err := state.FindSandbox(ctx, s.engine, id)
+	pod, err := state.FindSandbox(ctx, s.Engine, id)
 	if err == nil && !pod.Detail.State.Running {
 		err = fmt.Errorf("pod sandbox %s is not running: %w", id, errdefs.ErrFailedPrecondition)
 	}
@@ -114,7 +114,7 @@ func (s *Service) copied(ctx context.Context, r *api.CopyContainerRequest) (stri
 	case len(r.GetCommand()) == 0:
 		return "", invalid("the copy needs a command")
 	}
-	m, err := state.FindContainer(ctx, s.engine, r.GetContainerId())
+	m, err := state.FindContainer(ctx, s.Engine, r.GetContainerId())
 	if err != nil {
 		return "", err
 	}
@@ -151,7 +151,7 @@ func (s *Service) copied(ctx context.Context, r *api.CopyContainerRequest) (stri
 	host.NetworkMode, host.IpcMode = container.NetworkMode(join(string(host.NetworkMode))), container.IpcMode(join(string(host.IpcMode)))
 	host.PidMode, host.CgroupParent = container.PidMode(join(string(host.PidMode))), pod.Detail.HostConfig.CgroupParent
 	spec := lifecycle.Spec{Name: state.ContainerName(pod.Metadata, own.Metadata), Config: &config, Host: &host}
-	created, err := lifecycle.Create(ctx, s.engine, spec, func(container.InspectResponse) lifecycle.Holder { return lifecycle.InUse })
+	created, err := lifecycle.Create(ctx, s.Engine, spec, func(container.InspectResponse) lifecycle.Holder { return lifecycle.InUse })
 	return created.ID, err
 }
 

@@ -43,10 +43,10 @@ func (s *Service) CreateContainer(ctx context.Context, r *runtimeapi.CreateConta
 // ownerOf returns the owner of a temporary container, which must not outlive the command that makes it, and notes that
 // there is one. The owner of any other container is "".
 func (s *Service) ownerOf(annotations map[string]string) (string, error) {
-	if _, temporary := annotations[api.AnnotationTemporary]; !temporary || s.note == nil {
+	if _, temporary := annotations[api.AnnotationTemporary]; !temporary || s.NoteTemporary == nil {
 		return "", nil
 	}
-	if err := s.note(); err != nil {
+	if err := s.NoteTemporary(); err != nil {
 		return "", fmt.Errorf("note a temporary container: %w", err)
 	}
 	return s.users.owner, nil
@@ -68,7 +68,7 @@ func (s *Service) create(ctx context.Context, r *runtimeapi.CreateContainerReque
 		return "", err
 	}
 	defer unlock()
-	created, err := lifecycle.Create(ctx, s.engine, p, func(holder container.InspectResponse) lifecycle.Holder {
+	created, err := lifecycle.Create(ctx, s.Engine, p, func(holder container.InspectResponse) lifecycle.Holder {
 		have, ok := state.DecodeContainer(holder.Name, holder.Config.Labels)
 		switch {
 		case !ok || have.SandboxID != f.pod.Detail.ID || !proto.Equal(have.Metadata, r.GetConfig().GetMetadata()):
@@ -84,7 +84,7 @@ func (s *Service) create(ctx context.Context, r *runtimeapi.CreateContainerReque
 	if err := s.checkWarnings(created.Warnings, p.Host.Resources, created.ID); err != nil {
 		cleanup, cancel := lifecycle.CleanupContext(ctx)
 		defer cancel()
-		return "", errors.Join(err, lifecycle.Remove(cleanup, s.engine, created.ID))
+		return "", errors.Join(err, lifecycle.Remove(cleanup, s.Engine, created.ID))
 	}
 	same.created = created.ID
 	return created.ID, nil
@@ -212,11 +212,11 @@ type facts struct {
 func (f facts) speaks(version string) bool { return versions.GreaterThanOrEqualTo(f.api, version) }
 
 func (s *Service) gather(ctx context.Context, r *runtimeapi.CreateContainerRequest) (f facts, err error) {
-	f.now, f.api = time.Now(), s.engine.ClientVersion()
+	f.now, f.api = time.Now(), s.Engine.ClientVersion()
 	if f.owner, err = s.ownerOf(r.GetConfig().GetAnnotations()); err != nil {
 		return f, err
 	}
-	if f.pod, err = state.FindSandbox(ctx, s.engine, r.GetPodSandboxId()); err != nil {
+	if f.pod, err = state.FindSandbox(ctx, s.Engine, r.GetPodSandboxId()); err != nil {
 		return f, err
 	}
 	if !f.pod.Detail.State.Running {
@@ -242,14 +242,14 @@ func (s *Service) gather(ctx context.Context, r *runtimeapi.CreateContainerReque
 	}
 	// Newer engines add those that they have.
 	if !f.speaks("1.42") && convert.AllCapabilities(sc.GetCapabilities().GetAddCapabilities()) {
-		f.known = slices.DeleteFunc(slices.Clone(s.capabilities()), func(name string) bool { // an engine before 23 has no name for these
+		f.known = slices.DeleteFunc(slices.Clone(s.Capabilities()), func(name string) bool { // an engine before 23 has no name for these
 			return slices.Contains([]string{"PERFMON", "BPF", "CHECKPOINT_RESTORE"}, name)
 		})
 	}
 	// crishim asks for a negative score for each sandbox: the host has refused it if the sandbox runs without.
 	score := int(r.GetConfig().GetLinux().GetResources().GetOomScoreAdj())
 	if own := f.pod.Detail.Config.Labels[state.LabelOwnName] != ""; score >= 0 || !own || f.pod.Detail.HostConfig.OomScoreAdj < 0 {
-		f.oomScore = s.oom.Allowed(score)
+		f.oomScore = s.OOM.Allowed(score)
 	}
 	// The engine alone would not give the container the requested groups.
 	user, err := convert.RequestedUser(sc, imageUser(f.image))
@@ -260,7 +260,7 @@ func (s *Service) gather(ctx context.Context, r *runtimeapi.CreateContainerReque
 }
 
 func (s *Service) inspectImage(ctx context.Context, ref string) (image.InspectResponse, error) {
-	i, err := s.engine.ImageInspect(ctx, ref)
+	i, err := s.Engine.ImageInspect(ctx, ref)
 	switch {
 	case errdefs.IsNotFound(err):
 		return i, fmt.Errorf("no such image %q: %w", ref, errdefs.ErrNotFound)
@@ -289,8 +289,8 @@ func (s *Service) gatherMounted(ctx context.Context, f *facts, ms []*runtimeapi.
 		}
 		i, err := s.inspectImage(ctx, ref)
 		if err == nil && sub != "" && f.speaks(imageMountAPI) {
-			err = inImage(ctx, s.engine, s.users.owner, i.ID, func(id string) error {
-				_, err := s.engine.ContainerStatPath(ctx, id, path.Join("/", sub))
+			err = inImage(ctx, s.Engine, s.users.owner, i.ID, func(id string) error {
+				_, err := s.Engine.ContainerStatPath(ctx, id, path.Join("/", sub))
 				if errdefs.IsNotFound(err) {
 					return invalid("%s does not exist in the image", sub)
 				}
@@ -310,7 +310,7 @@ func (s *Service) gatherTarget(ctx context.Context, f *facts, o *runtimeapi.Name
 	if o.GetPid() != runtimeapi.NamespaceMode_TARGET || o.GetTargetId() == "" {
 		return nil
 	}
-	m, err := state.FindContainer(ctx, s.engine, o.GetTargetId())
+	m, err := state.FindContainer(ctx, s.Engine, o.GetTargetId())
 	switch {
 	case err != nil:
 		return fmt.Errorf("target container: %w", err)
@@ -371,7 +371,7 @@ func (s *Service) checkWarnings(warnings []string, asked container.Resources, id
 		case strings.Contains(w, "discarded"), strings.Contains(w, "without swap") && asked.MemorySwap != asked.Memory:
 			return unable("the engine cannot set a limit that is asked for: %s", strings.TrimSuffix(w, "."))
 		}
-		s.log.Info("the engine warns about a container", "id", id, "warning", w)
+		s.Log.Info("the engine warns about a container", "id", id, "warning", w)
 	}
 	return nil
 }

@@ -86,7 +86,7 @@ func (s *Service) RemoveOwned(ctx context.Context, owner string) error {
 	if owner != "" {
 		label += "=" + owner
 	}
-	list, err := s.engine.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))})
+	list, err := s.Engine.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))})
 	errs := []error{err}
 	for _, c := range list {
 		// A container has its image's labels, too, but not its name, which is ours.
@@ -94,7 +94,7 @@ func (s *Service) RemoveOwned(ctx context.Context, owner string) error {
 		found, ok := state.DecodeContainer(state.ListedName(c), c.Labels)
 		switch {
 		case isHelper && (owner != "" || time.Since(time.Unix(c.Created, 0)) > maxHelperAge):
-			errs = append(errs, lifecycle.Remove(ctx, s.engine, c.ID))
+			errs = append(errs, lifecycle.Remove(ctx, s.Engine, c.ID))
 		case ok && owner != "" && found.Owner == owner:
 			errs = append(errs, s.Remove(ctx, c.ID))
 		}

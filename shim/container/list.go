@@ -21,7 +21,7 @@ import (
 
 func (s *Service) ListContainers(ctx context.Context, r *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
 	f := r.GetFilter()
-	summaries, err := s.engine.ContainerList(ctx, listOptions(f, s.writesLogs))
+	summaries, err := s.Engine.ContainerList(ctx, listOptions(f, s.writesLogs))
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
@@ -37,7 +37,7 @@ func (s *Service) ListContainers(ctx context.Context, r *runtimeapi.ListContaine
 			!state.MatchLabels(c.GetLabels(), f.GetLabelSelector()) {
 			continue
 		}
-		if c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && s.logs.Unfinished(ctx, c.GetId()) {
+		if c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && s.Logs.Unfinished(ctx, c.GetId()) {
 			c.State = runtimeapi.ContainerState_CONTAINER_RUNNING
 		}
 		found = append(found, c)
@@ -123,14 +123,14 @@ func (s *Service) resolveCreated(ctx context.Context, list []*runtimeapi.Contain
 			continue
 		}
 		g.Go(func() error {
-			details, err := s.engine.ContainerInspect(ctx, c.GetId())
+			details, err := s.Engine.ContainerInspect(ctx, c.GetId())
 			switch {
 			case errdefs.IsNotFound(err):
 				list[i] = nil
 				return nil
 			case errdefs.IsInternal(err):
 				// The engine is in trouble with this one; the others are listed.
-				s.log.Warn("a container's state cannot be read", "id", c.GetId(), "err", err)
+				s.Log.Warn("a container's state cannot be read", "id", c.GetId(), "err", err)
 				c.State = runtimeapi.ContainerState_CONTAINER_UNKNOWN
 				return nil
 			case err != nil:

@@ -62,35 +62,29 @@ type Options struct {
 }
 
 type Service struct {
-	engine       Engine
-	logs         Logs
-	writesLogs   bool // a container is reported as ended later than the engine says
-	oom          *host.OOMScore
-	capabilities func() []string // those that the engine can add; nil: all
-	note         func() error
-	log          *slog.Logger
-	unchanged    sync.Map // names of resources that the host has refused to change
-	users        userFiles
-	info         infoCache
-	creating     keylock.Lock // by container name
-	pending      pending
+	Options
+	writesLogs bool     // a container is reported as ended later than the engine says
+	unchanged  sync.Map // names of resources that the host has refused to change
+	users      userFiles
+	info       infoCache
+	creating   keylock.Lock // by container name
+	pending    pending
 }
 
 func New(o Options) *Service {
-	s := &Service{engine: o.Engine, logs: o.Logs, writesLogs: o.Logs != nil, note: o.NoteTemporary, users: userFiles{engine: o.Engine, owner: o.Owner}}
-	if s.logs == nil {
-		s.logs = links{}
+	s := &Service{Options: o, writesLogs: o.Logs != nil, users: userFiles{engine: o.Engine, owner: o.Owner}, info: infoCache{engine: o.Engine}}
+	if o.Logs == nil {
+		s.Logs = links{}
 	}
-	s.log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	s.oom = cmp.Or(o.OOM, &host.OOMScore{Log: s.log})
-	s.info = infoCache{engine: o.Engine}
-	s.capabilities = sync.OnceValue(func() []string {
+	s.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	s.OOM = cmp.Or(o.OOM, &host.OOMScore{Log: s.Log})
+	s.Capabilities = sync.OnceValue(func() []string {
 		if o.Capabilities == nil {
 			return nil
 		}
 		names := o.Capabilities()
 		if names != nil {
-			s.log.Warn("the host allows the engine not all capabilities, containers that ask for all get the others", "capabilities", names)
+			s.Log.Warn("the host allows the engine not all capabilities, containers that ask for all get the others", "capabilities", names)
 		}
 		return names
 	})

@@ -24,7 +24,7 @@ import (
 
 // StartContainer does not start a container again that has ended: a new attempt is a new container.
 func (s *Service) StartContainer(ctx context.Context, r *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
-	m, err := state.FindContainer(ctx, s.engine, r.GetContainerId())
+	m, err := state.FindContainer(ctx, s.Engine, r.GetContainerId())
 	if err != nil {
 		return nil, fmt.Errorf("start: %w", err)
 	}
@@ -46,26 +46,26 @@ func (s *Service) StartContainer(ctx context.Context, r *runtimeapi.StartContain
 
 func (s *Service) start(ctx context.Context, m state.FoundContainer) error {
 	if m.LogPath != "" {
-		defer s.logs.Starting(m.Detail.ID, logdir.Of(m.Container))()
+		defer s.Logs.Starting(m.Detail.ID, logdir.Of(m.Container))()
 	}
-	if err := s.engine.ContainerStart(ctx, m.Detail.ID, container.StartOptions{}); err != nil {
+	if err := s.Engine.ContainerStart(ctx, m.Detail.ID, container.StartOptions{}); err != nil {
 		return startError(err, m.Detail.HostConfig.Privileged)
 	}
 	if err := s.applyLimits(ctx, m); err != nil {
 		// A container does not run without the limits that were asked for.
 		cleanup, cancel := lifecycle.CleanupContext(ctx)
 		defer cancel()
-		return errors.Join(err, lifecycle.Stop(cleanup, s.engine, m.Detail.ID, 0))
+		return errors.Join(err, lifecycle.Stop(cleanup, s.Engine, m.Detail.ID, 0))
 	}
 	if m.LogPath == "" {
 		return nil
 	}
-	c, err := s.engine.ContainerInspect(ctx, m.Detail.ID) // the engine's log file has a name only now
+	c, err := s.Engine.ContainerInspect(ctx, m.Detail.ID) // the engine's log file has a name only now
 	if err == nil {
-		err = s.logs.Started(ctx, c.ID, logdir.Of(m.Container), c.LogPath)
+		err = s.Logs.Started(ctx, c.ID, logdir.Of(m.Container), c.LogPath)
 	}
 	if err != nil { // the container runs, and its log can still be read from the engine
-		s.log.Warn("the container's log is not at its path", "id", m.Detail.ID, "path", m.LogPath, "err", err)
+		s.Log.Warn("the container's log is not at its path", "id", m.Detail.ID, "path", m.LogPath, "err", err)
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func (s *Service) applyLimits(ctx context.Context, m state.FoundContainer) error
 	if err != nil || len(l.Files) == 0 {
 		return err
 	}
-	c, err := s.engine.ContainerInspect(ctx, m.Detail.ID)
+	c, err := s.Engine.ContainerInspect(ctx, m.Detail.ID)
 	if err != nil || !c.State.Running {
 		return err // it has ended; there is nothing to limit
 	}
@@ -123,7 +123,7 @@ func (s *Service) applyLimits(ctx context.Context, m state.FoundContainer) error
 		return nil
 	}
 	// Its process and its cgroup are gone as soon as it ends, which may be by now.
-	if c, again := s.engine.ContainerInspect(ctx, m.Detail.ID); again == nil && !c.State.Running {
+	if c, again := s.Engine.ContainerInspect(ctx, m.Detail.ID); again == nil && !c.State.Running {
 		return nil
 	}
 	return err

@@ -16,7 +16,7 @@ import (
 )
 
 func (s *Service) ContainerStatus(ctx context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
-	m, err := state.FindContainer(ctx, s.engine, r.GetContainerId())
+	m, err := state.FindContainer(ctx, s.Engine, r.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
@@ -36,10 +36,10 @@ func (s *Service) status(ctx context.Context, m state.FoundContainer) (*runtimea
 	if err != nil {
 		return nil, err
 	}
-	if run.State == runtimeapi.ContainerState_CONTAINER_EXITED && m.Lived() && s.logs.Unfinished(ctx, m.Detail.ID) {
+	if run.State == runtimeapi.ContainerState_CONTAINER_EXITED && m.Lived() && s.Logs.Unfinished(ctx, m.Detail.ID) {
 		run = convert.RunState{State: runtimeapi.ContainerState_CONTAINER_RUNNING, CreatedAt: run.CreatedAt, StartedAt: run.StartedAt}
 	}
-	img, err := s.engine.ImageInspect(ctx, m.Detail.Image)
+	img, err := s.Engine.ImageInspect(ctx, m.Detail.Image)
 	if errdefs.IsNotFound(err) {
 		img = image.InspectResponse{}
 	} else if err != nil {
@@ -51,7 +51,7 @@ func (s *Service) status(ctx context.Context, m state.FoundContainer) (*runtimea
 	}
 	extra, err := readLimits(m.Limits)
 	if err != nil {
-		s.log.Warn("a container's limits cannot be read", "id", m.Detail.ID, "err", err)
+		s.Log.Warn("a container's limits cannot be read", "id", m.Detail.ID, "err", err)
 	}
 	if m.Created.IsZero() { // another shim made it, and notes not which labels are the image's
 		m.Annotations = state.WithoutImageAnnotations(m.Annotations, state.ImageLabels(img))
@@ -88,7 +88,7 @@ func (s *Service) user(ctx context.Context, m state.FoundContainer) *runtimeapi.
 		user, err = convert.ContainerUser(m.Detail.Config.User, m.Detail.HostConfig.GroupAdd, passwd, group)
 	}
 	if err != nil {
-		s.log.Info("a container's user is not known", "id", m.Detail.ID, "err", err)
+		s.Log.Info("a container's user is not known", "id", m.Detail.ID, "err", err)
 	}
 	return user
 }
@@ -117,21 +117,8 @@ func verbose(m state.FoundContainer) (map[string]string, error) {
 	return out, nil
 }
 
+// runtimeSpec has the form of an OCI runtime specification. Mounts and limits are in the status itself.
 func runtimeSpec(m state.FoundContainer) map[string]any {
-	h := m.Detail.HostConfig
-	var mounts []map[string]any
-	for _, p := range m.Detail.Mounts {
-		options := []string{"rbind", "rw"}
-		if !p.RW {
-			options[1] = "ro"
-		}
-		if p.Propagation != "" {
-			options = append(options, string(p.Propagation))
-		}
-		mounts = append(mounts, map[string]any{
-			"destination": p.Destination, "source": p.Source, "type": string(p.Type), "options": options,
-		})
-	}
 	return map[string]any{
 		"hostname": m.Detail.Config.Hostname,
 		"process": map[string]any{
@@ -143,14 +130,6 @@ func runtimeSpec(m state.FoundContainer) map[string]any {
 			"apparmorProfile": m.Detail.AppArmorProfile,
 			"selinuxLabel":    m.Detail.ProcessLabel,
 		},
-		"mounts":      mounts,
 		"annotations": m.Annotations,
-		"root":        map[string]any{"readonly": h.ReadonlyRootfs},
-		"linux": map[string]any{
-			"cgroupsPath":   h.CgroupParent,
-			"maskedPaths":   h.MaskedPaths,
-			"readonlyPaths": h.ReadonlyPaths,
-			"resources":     h.Resources,
-		},
 	}
 }

@@ -17,7 +17,7 @@ func (s *Service) StopContainer(ctx context.Context, r *runtimeapi.StopContainer
 	if r.GetTimeout() < 0 {
 		return nil, fmt.Errorf("stop container: %w", invalid("timeout %d is negative", r.GetTimeout()))
 	}
-	m, err := state.FindContainer(ctx, s.engine, r.GetContainerId())
+	m, err := state.FindContainer(ctx, s.Engine, r.GetContainerId())
 	if errdefs.IsNotFound(err) {
 		return &runtimeapi.StopContainerResponse{}, nil
 	}
@@ -25,7 +25,7 @@ func (s *Service) StopContainer(ctx context.Context, r *runtimeapi.StopContainer
 		return nil, fmt.Errorf("stop: %w", err)
 	}
 	if m.Running() {
-		if err := lifecycle.Stop(ctx, s.engine, m.Detail.ID, r.GetTimeout()); err != nil {
+		if err := lifecycle.Stop(ctx, s.Engine, m.Detail.ID, r.GetTimeout()); err != nil {
 			return nil, err
 		}
 	}
@@ -34,14 +34,14 @@ func (s *Service) StopContainer(ctx context.Context, r *runtimeapi.StopContainer
 }
 
 func (s *Service) Kill(ctx context.Context, id string) error {
-	if err := lifecycle.Stop(ctx, s.engine, id, 0); err != nil {
+	if err := lifecycle.Stop(ctx, s.Engine, id, 0); err != nil {
 		return err
 	}
 	s.AwaitLog(ctx, id)
 	return nil
 }
 
-func (s *Service) AwaitLog(ctx context.Context, id string) { s.logs.Complete(ctx, id) }
+func (s *Service) AwaitLog(ctx context.Context, id string) { s.Logs.Complete(ctx, id) }
 
 // RemoveContainer removes a container with its volumes and the link to its log. A container that is gone is fine.
 func (s *Service) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
@@ -52,7 +52,7 @@ func (s *Service) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveConta
 }
 
 func (s *Service) Remove(ctx context.Context, id string) error {
-	m, err := state.FindContainer(ctx, s.engine, id)
+	m, err := state.FindContainer(ctx, s.Engine, id)
 	if errdefs.IsNotFound(err) {
 		return nil
 	}
@@ -60,16 +60,16 @@ func (s *Service) Remove(ctx context.Context, id string) error {
 		return fmt.Errorf("remove: %w", err)
 	}
 	if m.LogPath != "" && !m.Detail.State.Running {
-		s.logs.Complete(ctx, m.Detail.ID) // the engine's log goes with the container
+		s.Logs.Complete(ctx, m.Detail.ID) // the engine's log goes with the container
 	}
-	if err := lifecycle.Remove(ctx, s.engine, m.Detail.ID); err != nil {
+	if err := lifecycle.Remove(ctx, s.Engine, m.Detail.ID); err != nil {
 		return err
 	}
 	if m.LogPath == "" {
 		return nil
 	}
-	if err := s.logs.Removed(ctx, m.Detail.ID, logdir.Of(m.Container), m.Detail.LogPath); err != nil {
-		s.log.Warn("the link to a removed container's log stays", "id", m.Detail.ID, "path", m.LogPath, "err", err)
+	if err := s.Logs.Removed(ctx, m.Detail.ID, logdir.Of(m.Container), m.Detail.LogPath); err != nil {
+		s.Log.Warn("the link to a removed container's log stays", "id", m.Detail.ID, "path", m.LogPath, "err", err)
 	}
 	return nil
 }

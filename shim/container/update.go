@@ -14,7 +14,7 @@ import (
 )
 
 func (s *Service) UpdateContainerResources(ctx context.Context, r *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
-	m, err := state.FindContainer(ctx, s.engine, r.GetContainerId())
+	m, err := state.FindContainer(ctx, s.Engine, r.GetContainerId())
 	if err != nil {
 		return nil, fmt.Errorf("update: %w", err)
 	}
@@ -42,7 +42,7 @@ func (s *Service) update(ctx context.Context, wanted *runtimeapi.LinuxContainerR
 	if _, err := convert.CgroupFiles(wanted, true); err != nil { // what is wrong on any host
 		return err
 	}
-	answer, err := s.engine.ContainerUpdate(ctx, m.Detail.ID, container.UpdateConfig{Resources: resources})
+	answer, err := s.Engine.ContainerUpdate(ctx, m.Detail.ID, container.UpdateConfig{Resources: resources})
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (s *Service) updateOthers(wanted *runtimeapi.LinuxContainerResources, m sta
 			return
 		}
 		if _, said := s.unchanged.LoadOrStore(name, true); !said {
-			s.log.Warn("a resource of containers cannot be changed", "resource", name, "id", m.Detail.ID, "err", err)
+			s.Log.Warn("a resource of containers cannot be changed", "resource", name, "id", m.Detail.ID, "err", err)
 		}
 	}
 	groups, elsewhere := host.Cgroups(m.Detail.State.Pid, m.Detail.ID) // also of one that does not run
@@ -77,7 +77,7 @@ func (s *Service) updateOthers(wanted *runtimeapi.LinuxContainerResources, m sta
 		}
 	}
 	const oomScore = "oom_score_adj"
-	switch score := s.oom.Allowed(int(wanted.GetOomScoreAdj())); {
+	switch score := s.OOM.Allowed(int(wanted.GetOomScoreAdj())); {
 	case score == 0: // as before
 	case elsewhere == nil:
 		cannot(oomScore, groups.SetOOMScore(m.Detail.State.Pid, score))

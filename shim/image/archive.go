@@ -40,7 +40,7 @@ func (s *Service) Save(ctx context.Context, images []string) (io.ReadCloser, err
 		}
 		refs = append(refs, ref)
 	}
-	body, err := s.engine.ImageSave(ctx, refs)
+	body, err := s.Engine.ImageSave(ctx, refs)
 	if err != nil {
 		return nil, fmt.Errorf("save images: %w", err)
 	}
@@ -51,7 +51,7 @@ func (s *Service) Save(ctx context.Context, images []string) (io.ReadCloser, err
 // archive can name an image.
 func (s *Service) Load(ctx context.Context, archive io.Reader) error {
 	// The engine may refuse an archive before its end. Its answer has the reason then, not the transport.
-	answer, err := s.engine.ImageLoad(ctx, archive, docker.ImageLoadWithQuiet(true))
+	answer, err := s.Engine.ImageLoad(ctx, archive, docker.ImageLoadWithQuiet(true))
 	if err != nil {
 		return fmt.Errorf("load images: %w", err)
 	}
@@ -60,7 +60,7 @@ func (s *Service) Load(ctx context.Context, archive io.Reader) error {
 	err = readProgress(answer.Body, func(p Progress) {
 		name, ok := strings.CutPrefix(strings.TrimSpace(p.Stream), "Loaded image: ")
 		if refusal := pause.CheckName(name); ok && refusal != nil {
-			_, untag := s.engine.ImageRemove(ctx, name, image.RemoveOptions{Force: true}) // also with containers of it
+			_, untag := s.Engine.ImageRemove(ctx, name, image.RemoveOptions{Force: true}) // also with containers of it
 			refusals = append(refusals, fmt.Errorf("load images: %w", errors.Join(refusal, untag)))
 		}
 	})

@@ -21,7 +21,7 @@ import (
 // Where the engine's root directory is on this host it sums the sizes that the engine wrote
 // into small files when it unpacked the layers. Elsewhere the engine walks the disk for it.
 func (s *Service) ImageFsInfo(ctx context.Context, _ *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
-	info, err := s.engine.Info(ctx)
+	info, err := s.Engine.Info(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("ask the docker engine for its root directory: %w", err)
 	}
@@ -37,7 +37,7 @@ func (s *Service) ImageFsInfo(ctx context.Context, _ *runtimeapi.ImageFsInfoRequ
 }
 
 func (s *Service) layerBytes(ctx context.Context, store string) (int64, error) {
-	images, err := s.engine.ImageList(ctx, image.ListOptions{})
+	images, err := s.Engine.ImageList(ctx, image.ListOptions{})
 	if err != nil {
 		return 0, fmt.Errorf("list images: %w", err)
 	}
@@ -50,7 +50,7 @@ func (s *Service) layerBytes(ctx context.Context, store string) (int64, error) {
 			return sum, nil
 		}
 	}
-	usage, err := s.engine.DiskUsage(ctx, types.DiskUsageOptions{Types: []types.DiskUsageObject{types.ImageObject}})
+	usage, err := s.Engine.DiskUsage(ctx, types.DiskUsageOptions{Types: []types.DiskUsageObject{types.ImageObject}})
 	if err != nil {
 		return 0, fmt.Errorf("ask the docker engine for the size of its images: %w", err)
 	}

@@ -6,6 +6,7 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -46,21 +47,14 @@ type Options struct {
 	PauseImage string
 }
 
-type Service struct {
-	engine   Engine
-	deadline time.Duration
-	pause    string
-}
+type Service struct{ Options }
 
 func New(o Options) *Service {
-	s := &Service{engine: o.Engine, deadline: o.PullProgressDeadline, pause: o.PauseImage}
-	if named, err := reference.ParseNormalizedNamed(s.pause); err == nil {
-		s.pause = reference.TagNameOnly(named).String()
+	if named, err := reference.ParseNormalizedNamed(o.PauseImage); err == nil {
+		o.PauseImage = reference.TagNameOnly(named).String()
 	}
-	if s.deadline <= 0 {
-		s.deadline = time.Minute
-	}
-	return s
+	o.PullProgressDeadline = cmp.Or(o.PullProgressDeadline, time.Minute)
+	return &Service{o}
 }
 
 // ImageStatus has an empty answer for an image that is not there.
@@ -82,7 +76,7 @@ func (s *Service) ImageStatus(ctx context.Context, r *runtimeapi.ImageStatusRequ
 }
 
 func (s *Service) details(ctx context.Context, i image.InspectResponse) (map[string]string, error) {
-	history, err := s.engine.ImageHistory(ctx, i.ID)
+	history, err := s.Engine.ImageHistory(ctx, i.ID)
 	if err != nil {
 		return nil, fmt.Errorf("history of image %s: %w", i.ID, err)
 	}
@@ -110,7 +104,7 @@ func (s *Service) inspect(ctx context.Context, ref string) (i image.InspectRespo
 		return i, false, fmt.Errorf("the image reference is empty: %w", errdefs.ErrInvalidArgument)
 	}
 	err = untilRemoved(ctx, func() (bool, error) {
-		i, err = s.engine.ImageInspect(ctx, engineReference(ref))
+		i, err = s.Engine.ImageInspect(ctx, engineReference(ref))
 		return err == nil || !strings.Contains(err.Error(), "layer does not exist"), err
 	})
 	switch {

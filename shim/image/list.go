@@ -15,7 +15,7 @@ import (
 
 // ListImages filters here, because the engine does not find images by id or digest.
 func (s *Service) ListImages(ctx context.Context, r *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
-	summaries, err := s.engine.ImageList(ctx, image.ListOptions{})
+	summaries, err := s.Engine.ImageList(ctx, image.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list images: %w", err)
 	}
@@ -33,7 +33,7 @@ func (s *Service) ListImages(ctx context.Context, r *runtimeapi.ListImagesReques
 }
 
 func (s *Service) pinned(i *runtimeapi.Image) bool {
-	return s.pause != "" && matches(image.Summary{ID: i.GetId(), RepoTags: i.GetRepoTags(), RepoDigests: i.GetRepoDigests()}, s.pause)
+	return s.PauseImage != "" && matches(image.Summary{ID: i.GetId(), RepoTags: i.GetRepoTags(), RepoDigests: i.GetRepoDigests()}, s.PauseImage)
 }
 
 // matches accepts an id or its start, a name with or without tag or digest, and a pattern such as "*/pause".

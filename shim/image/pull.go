@@ -44,7 +44,7 @@ func (s *Service) PullReporting(ctx context.Context, r *runtimeapi.PullImageRequ
 	ref := engineReference(reference.TagNameOnly(named).String())
 	if handler := r.GetImage().GetRuntimeHandler(); handler != "" {
 		// The image is the same for all handlers, but the CRI wants unknown ones refused.
-		info, err := s.engine.Info(ctx)
+		info, err := s.Engine.Info(ctx)
 		if err != nil {
 			return "", fmt.Errorf("ask the docker engine for its runtimes: %w", err)
 		}
@@ -68,10 +68,10 @@ func (s *Service) PullReporting(ctx context.Context, r *runtimeapi.PullImageRequ
 func (s *Service) pull(ctx context.Context, ref, auth string, report func(Progress)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	errNoProgress := fmt.Errorf("no progress for %s: %w", s.deadline, errdefs.ErrAborted)
-	deadline := time.AfterFunc(s.deadline, func() { cancel(errNoProgress) })
+	errNoProgress := fmt.Errorf("no progress for %s: %w", s.PullProgressDeadline, errdefs.ErrAborted)
+	deadline := time.AfterFunc(s.PullProgressDeadline, func() { cancel(errNoProgress) })
 	defer deadline.Stop()
-	body, err := s.engine.ImagePull(ctx, ref, image.PullOptions{RegistryAuth: auth})
+	body, err := s.Engine.ImagePull(ctx, ref, image.PullOptions{RegistryAuth: auth})
 	if err == nil {
 		// The engine reports nothing for as long as one large file takes to be unpacked.
 		busy := map[string]bool{} // layers being unpacked
@@ -84,7 +84,7 @@ func (s *Service) pull(ctx context.Context, ref, auth string, report func(Progre
 			if len(busy) > 0 {
 				deadline.Stop()
 			} else {
-				deadline.Reset(s.deadline)
+				deadline.Reset(s.PullProgressDeadline)
 			}
 			report(p)
 		})

@@ -29,7 +29,7 @@ func (s *Service) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequ
 	}
 	// By id and with force the engine removes every name and the image in one step.
 	err = untilRemoved(ctx, func() (bool, error) {
-		_, err := s.engine.ImageRemove(ctx, i.ID, image.RemoveOptions{Force: true, PruneChildren: true})
+		_, err := s.Engine.ImageRemove(ctx, i.ID, image.RemoveOptions{Force: true, PruneChildren: true})
 		if err == nil {
 			return true, nil
 		}
@@ -48,7 +48,7 @@ func (s *Service) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequ
 // checkUnused refuses an image that a container was made from or has mounted. For engines before 28 such a mount is a
 // volume.
 func (s *Service) checkUnused(ctx context.Context, id, ref string) error {
-	containers, err := s.engine.ContainerList(ctx, container.ListOptions{All: true})
+	containers, err := s.Engine.ContainerList(ctx, container.ListOptions{All: true})
 	if err != nil {
 		return fmt.Errorf("list containers that use image %s: %w", ref, err)
 	}

@@ -39,18 +39,18 @@ type ImageUsage struct {
 // Usage reads the sizes of layers if the engine's root directory is on this host. Elsewhere the engine tells what
 // images share, from 23 on. With times, each image is inspected.
 func (s *Service) Usage(ctx context.Context, times bool) (*Usage, error) {
-	info, err := s.engine.Info(ctx)
+	info, err := s.Engine.Info(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("ask the docker engine for its root directory: %w", err)
 	}
-	images, err := s.engine.ImageList(ctx, image.ListOptions{})
+	images, err := s.Engine.ImageList(ctx, image.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list images: %w", err)
 	}
 	u := &Usage{}
 	store := filepath.Join(info.DockerRootDir, "image", info.Driver)
 	if !ownStore(store, images) || u.readLayers(store, images) != nil {
-		if images, err = s.engine.ImageList(ctx, image.ListOptions{SharedSize: true}); err != nil {
+		if images, err = s.Engine.ImageList(ctx, image.ListOptions{SharedSize: true}); err != nil {
 			return nil, fmt.Errorf("list images and what they share: %w", err)
 		}
 		u = mergedLayers(images)
@@ -142,7 +142,7 @@ func mergedLayers(images []image.Summary) *Usage {
 }
 
 func (s *Service) imagesOfContainers(ctx context.Context) (map[string]bool, error) {
-	containers, err := s.engine.ContainerList(ctx, container.ListOptions{All: true})
+	containers, err := s.Engine.ContainerList(ctx, container.ListOptions{All: true})
 	if err != nil {
 		return nil, fmt.Errorf("list containers that use images: %w", err)
 	}

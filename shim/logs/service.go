@@ -44,9 +44,7 @@ type Engine interface {
 // Service keeps a follower for each running container with a log path, whatever its log
 // driver (dockershim: IsCRISupportedLogDriver).
 type Service struct {
-	engine Engine
-	log    *slog.Logger
-	write  bool
+	Options
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -77,9 +75,9 @@ type Options struct {
 }
 
 func New(o Options) *Service {
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	s := &Service{
-		engine: o.Engine, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), write: o.Write,
-		active: map[string]*follower{}, starting: map[string]*start{}, adopted: make(chan struct{}),
+		Options: o, active: map[string]*follower{}, starting: map[string]*start{}, adopted: make(chan struct{}),
 	}
 	s.adoptionOver = sync.OnceFunc(func() { close(s.adopted) })
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -92,7 +90,7 @@ func New(o Options) *Service {
 func (s *Service) Start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.write || s.closed {
+	if !s.Write || s.closed {
 		return
 	}
 	s.wg.Go(func() {
@@ -105,7 +103,7 @@ func (s *Service) Start() {
 				}
 				return
 			}
-			s.log.Debug("containers whose logs are to be written are not known yet", "error", err)
+			s.Log.Debug("containers whose logs are to be written are not known yet", "error", err)
 			select {
 			case <-time.After(pause):
 			case <-s.ctx.Done():
@@ -117,7 +115,7 @@ func (s *Service) Start() {
 // adopt follows running containers, and ended ones for what they wrote without a shim. It returns the followers of
 // the latter.
 func (s *Service) adopt(ctx context.Context) (ended []*follower, err error) {
-	list, err := s.engine.ContainerList(ctx, container.ListOptions{
+	list, err := s.Engine.ContainerList(ctx, container.ListOptions{
 		All:     true,
 		Filters: filters.NewArgs(filters.Arg("label", state.LabelType+"="+state.TypeContainer)),
 	})
@@ -138,7 +136,7 @@ func (s *Service) adopt(ctx context.Context) (ended []*follower, err error) {
 		running := c.State == container.StateRunning
 		f, err := s.follow(c.ID, at, running)
 		if err != nil {
-			s.log.Warn("the container's log is not written", "container", c.ID, "path", at.Path, "error", err)
+			s.Log.Warn("the container's log is not written", "container", c.ID, "path", at.Path, "error", err)
 		}
 		if err == nil && !running {
 			ended = append(ended, f)
@@ -152,7 +150,7 @@ func (s *Service) removed(ctx context.Context, id string, at logdir.Place) (bool
 	if dir, _, err := at.OpenExisting(); err == nil {
 		return false, dir.Close()
 	}
-	_, err := s.engine.ContainerInspect(ctx, id)
+	_, err := s.Engine.ContainerInspect(ctx, id)
 	if errdefs.IsNotFound(err) {
 		return true, nil
 	}
@@ -197,7 +195,7 @@ func (s *Service) follow(id string, at logdir.Place, running bool) (*follower, e
 		f, st.log = st.log, nil
 	} else {
 		var err error
-		if f, err = newFollower(id, at, s.engine, s.log); err != nil {
+		if f, err = newFollower(id, at, s.Engine, s.Log); err != nil {
 			return nil, err
 		}
 	}
@@ -225,7 +223,7 @@ func (s *Service) Starting(id string, at logdir.Place) (over func()) {
 	if st == nil {
 		st = &start{over: make(chan struct{})}
 		if s.active[id] == nil {
-			st.log = openNew(id, at, s.engine, s.log)
+			st.log = openNew(id, at, s.Engine, s.Log)
 		}
 		s.starting[id] = st
 	}
@@ -301,10 +299,10 @@ func (s *Service) follower(id string) *follower {
 
 // ReopenContainerLog continues a log in a new file, after the old one has been renamed.
 func (s *Service) ReopenContainerLog(ctx context.Context, r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
-	if !s.write {
+	if !s.Write {
 		return nil, fmt.Errorf("this shim lives for one command and writes no logs, `crishim serve` does: %w", errdefs.ErrNotImplemented)
 	}
-	c, err := state.FindContainer(ctx, s.engine, r.GetContainerId())
+	c, err := state.FindContainer(ctx, s.Engine, r.GetContainerId())
 	if err != nil {
 		return nil, err
 	}

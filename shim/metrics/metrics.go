@@ -17,50 +17,41 @@ import (
 
 type Server struct {
 	*metricsserver.Server
-	Engine, Network Operations
-}
 
-type Operations struct {
 	operations, failures, timeouts *prometheus.CounterVec
 	duration                       *prometheus.HistogramVec
 }
 
-func newOperations(registry *prometheus.Registry, prefix, what string) Operations {
+func New(address string, log *slog.Logger) *Server {
 	counter := func(name, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, []string{"operation_type"})
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_docker_operations" + name, Help: help}, []string{"operation_type"})
 	}
-	o := Operations{
-		operations: counter("_operations_total", what+"."),
-		failures:   counter("_operations_errors_total", what+" that failed."),
-		timeouts:   counter("_operations_timeout_total", what+" whose time was up."),
+	s := &Server{
+		operations: counter("_total", "Engine calls."),
+		failures:   counter("_errors_total", "Engine calls that failed."),
+		timeouts:   counter("_timeout_total", "Engine calls whose time was up."),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: prefix + "_operations_duration_seconds", Help: "How long they took: " + what + ".",
+			Name: "kubelet_docker_operations_duration_seconds", Help: "How long they took: Engine calls.",
 			Buckets: prometheus.ExponentialBuckets(.005, 2.5, 14),
 		}, []string{"operation_type"}),
 	}
-	registry.MustRegister(o.operations, o.failures, o.timeouts, o.duration)
-	return o
-}
-
-func New(address string, log *slog.Logger) *Server {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		s.operations, s.failures, s.timeouts, s.duration)
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	return &Server{
-		Server:  metricsserver.New(address, mux, slog.NewLogLogger(log.Handler(), slog.LevelDebug)),
-		Engine:  newOperations(registry, "kubelet_docker", "Engine calls"),
-		Network: newOperations(registry, "kubelet_network_plugin", "Calls to network plugins"),
-	}
+	s.Server = metricsserver.New(address, mux, slog.NewLogLogger(log.Handler(), slog.LevelDebug))
+	return s
 }
 
-func (o Operations) Observe(operation string, took time.Duration, err error) {
-	o.operations.WithLabelValues(operation).Inc()
-	o.duration.WithLabelValues(operation).Observe(took.Seconds())
+// Observe implements docker.Observe.
+func (s *Server) Observe(operation string, took time.Duration, err error) {
+	s.operations.WithLabelValues(operation).Inc()
+	s.duration.WithLabelValues(operation).Observe(took.Seconds())
 	if err != nil {
-		o.failures.WithLabelValues(operation).Inc()
+		s.failures.WithLabelValues(operation).Inc()
 	}
 	if docker.Timeout(err) {
-		o.timeouts.WithLabelValues(operation).Inc()
+		s.timeouts.WithLabelValues(operation).Inc()
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -99,57 +98,6 @@ func (Host) SetUp(context.Context, Pod) error                 { return nil }
 func (Host) TearDown(context.Context, Pod) error              { return nil }
 func (Host) Addresses(context.Context, Pod) ([]string, error) { return nil, nil }
 func (Host) Status(context.Context) error                     { return nil }
-
-// Observe receives every call to a plugin, with the operation's name in dockershim's metrics.
-type Observe func(operation string, took time.Duration, err error)
-
-func (p Plugins) Observed(observe Observe) Plugins {
-	out := Plugins{Default: observed{p.Default, observe}}
-	if p.Choose != nil {
-		out.Choose = func(ctx context.Context) Plugin { return observed{p.Choose(ctx), observe} }
-	}
-	for _, other := range p.Others {
-		out.Others = append(out.Others, observed{other, observe})
-	}
-	return out
-}
-
-type observed struct {
-	Plugin
-	observe Observe
-}
-
-func (o observed) SetUp(ctx context.Context, pod Pod) error {
-	start := time.Now()
-	err := o.Plugin.SetUp(ctx, pod)
-	o.observe("set_up_pod", time.Since(start), err)
-	return err
-}
-
-func (o observed) TearDown(ctx context.Context, pod Pod) error {
-	start := time.Now()
-	err := o.Plugin.TearDown(ctx, pod)
-	o.observe("tear_down_pod", time.Since(start), err)
-	return err
-}
-
-func (o observed) Addresses(ctx context.Context, pod Pod) ([]string, error) {
-	start := time.Now()
-	addresses, err := o.Plugin.Addresses(ctx, pod)
-	o.observe("get_pod_network_status", time.Since(start), err)
-	return addresses, err
-}
-
-func (o observed) Check(ctx context.Context, pod Pod) error {
-	c, ok := o.Plugin.(Checker)
-	if !ok {
-		return nil
-	}
-	start := time.Now()
-	err := c.Check(ctx, pod)
-	o.observe("check_pod", time.Since(start), err)
-	return err
-}
 
 // Bridge is the engine's default bridge (dockershim: NoopNetworkPlugin).
 type Bridge struct {

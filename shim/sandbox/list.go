@@ -25,7 +25,7 @@ func (s *Service) ListPodSandbox(ctx context.Context, r *runtimeapi.ListPodSandb
 		args.Add("label", state.EncodeLabelKey(k)+"="+v)
 	}
 	ready := f.GetState() != nil && f.GetState().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
-	summaries, err := s.engine.ContainerList(ctx, container.ListOptions{All: !ready, Filters: args})
+	summaries, err := s.Engine.ContainerList(ctx, container.ListOptions{All: !ready, Filters: args})
 	if err != nil {
 		return nil, fmt.Errorf("list pod sandboxes: %w", err)
 	}

@@ -48,7 +48,7 @@ func (s *Service) tearDown(ctx context.Context, sb state.FoundSandbox) error {
 }
 
 func (s *Service) plugin(sb state.FoundSandbox) podnetwork.Plugin {
-	return s.networks.ForExisting(sb.Network, string(sb.Detail.HostConfig.NetworkMode))
+	return s.Networks.ForExisting(sb.Network, string(sb.Detail.HostConfig.NetworkMode))
 }
 
 // networkStatus returns the sandbox's addresses (dockershim: getIPs).
@@ -61,7 +61,7 @@ func (s *Service) networkStatus(ctx context.Context, sb state.FoundSandbox) *run
 	defer done()
 	addresses, err := s.plugin(sb).Addresses(ctx, pod)
 	if err != nil {
-		s.log.Warn("the addresses of a pod sandbox are not known", "id", sb.Detail.ID, "err", err)
+		s.Log.Warn("the addresses of a pod sandbox are not known", "id", sb.Detail.ID, "err", err)
 		return status
 	}
 	for i, a := range addresses {
@@ -80,11 +80,11 @@ func (s *Service) CheckNetworks(ctx context.Context) {
 		State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY},
 	}})
 	if err != nil {
-		s.log.Debug("the networks of pods cannot be checked", "err", err)
+		s.Log.Debug("the networks of pods cannot be checked", "err", err)
 		return
 	}
 	for _, p := range list.GetItems() {
-		sb, err := state.FindSandbox(ctx, s.engine, p.GetId())
+		sb, err := state.FindSandbox(ctx, s.Engine, p.GetId())
 		if err != nil {
 			continue
 		}
@@ -96,7 +96,7 @@ func (s *Service) CheckNetworks(ctx context.Context) {
 		err = checker.Check(ctx, pod)
 		done()
 		if err != nil && ctx.Err() == nil {
-			s.log.Warn("the network of a pod is not as its plugin left it", "id", p.GetId(), "pod", p.GetMetadata().GetName(), "err", err)
+			s.Log.Warn("the network of a pod is not as its plugin left it", "id", p.GetId(), "pod", p.GetMetadata().GetName(), "err", err)
 		}
 	}
 }

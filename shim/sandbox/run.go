@@ -155,11 +155,11 @@ func invalid(format string, args ...any) error {
 func (s *Service) gather(ctx context.Context, r *runtimeapi.RunPodSandboxRequest) (facts, error) {
 	c := r.GetConfig()
 	f := facts{
-		network:  s.networks.ForNew(ctx, namespaces(c).GetNetwork() == runtimeapi.NamespaceMode_NODE),
+		network:  s.Networks.ForNew(ctx, namespaces(c).GetNetwork() == runtimeapi.NamespaceMode_NODE),
 		created:  time.Now(),
-		oomScore: s.oom.Allowed(sandboxOOM),
+		oomScore: s.OOM.Allowed(sandboxOOM),
 	}
-	info, err := s.engine.Info(ctx)
+	info, err := s.Engine.Info(ctx)
 	if err != nil {
 		return f, fmt.Errorf("ask the docker engine about itself: %w", err)
 	}
@@ -176,7 +176,7 @@ func (s *Service) gather(ctx context.Context, r *runtimeapi.RunPodSandboxRequest
 			return f, invalid("seccomp profile: %v", err)
 		}
 	}
-	f.image, err = pause.Ensure(ctx, s.engine, s.pauseImage, info.Architecture)
+	f.image, err = pause.Ensure(ctx, s.Engine, s.PauseImage, info.Architecture)
 	return f, err
 }
 
@@ -186,7 +186,7 @@ func (s *Service) run(ctx context.Context, r *runtimeapi.RunPodSandboxRequest, f
 	if err != nil {
 		return "", err
 	}
-	undo := []func(context.Context) error{func(ctx context.Context) error { return lifecycle.Remove(ctx, s.engine, id) }}
+	undo := []func(context.Context) error{func(ctx context.Context) error { return lifecycle.Remove(ctx, s.Engine, id) }}
 	defer func() {
 		if err == nil {
 			return
@@ -197,7 +197,7 @@ func (s *Service) run(ctx context.Context, r *runtimeapi.RunPodSandboxRequest, f
 			err = errors.Join(err, step(cleanup))
 		}
 	}()
-	b, err := state.FindSandbox(ctx, s.engine, id)
+	b, err := state.FindSandbox(ctx, s.Engine, id)
 	if err != nil {
 		return "", fmt.Errorf("inspect the new sandbox: %w", err)
 	}
@@ -216,10 +216,10 @@ func (s *Service) run(ctx context.Context, r *runtimeapi.RunPodSandboxRequest, f
 // start tries once more with a milder oom score if the host forbids the first one.
 func (s *Service) start(ctx context.Context, r *runtimeapi.RunPodSandboxRequest, f facts) (string, error) {
 	id, err := s.startOnce(ctx, r, f)
-	if err == nil || !s.oom.Refused(f.oomScore, err) {
+	if err == nil || !s.OOM.Refused(f.oomScore, err) {
 		return id, err
 	}
-	f.oomScore = s.oom.Allowed(f.oomScore)
+	f.oomScore = s.OOM.Allowed(f.oomScore)
 	return s.startOnce(ctx, r, f)
 }
 
@@ -230,7 +230,7 @@ func (s *Service) startOnce(ctx context.Context, r *runtimeapi.RunPodSandboxRequ
 	if err != nil {
 		return "", err
 	}
-	created, err := lifecycle.Create(ctx, s.engine, p, func(holder container.InspectResponse) lifecycle.Holder {
+	created, err := lifecycle.Create(ctx, s.Engine, p, func(holder container.InspectResponse) lifecycle.Holder {
 		have, ok := state.DecodeSandbox(holder.Name, holder.Config.Labels)
 		switch {
 		case !ok || !proto.Equal(have.Metadata, r.GetConfig().GetMetadata()):
@@ -244,16 +244,16 @@ func (s *Service) startOnce(ctx context.Context, r *runtimeapi.RunPodSandboxRequ
 		return "", fmt.Errorf("create the sandbox: %w", err)
 	}
 	for _, warning := range created.Warnings {
-		s.log.Info("the engine warns about a sandbox", "id", created.ID, "warning", warning)
+		s.Log.Info("the engine warns about a sandbox", "id", created.ID, "warning", warning)
 	}
 	s.pending.add(p.Name, created.ID)
-	err = s.engine.ContainerStart(ctx, created.ID, container.StartOptions{})
+	err = s.Engine.ContainerStart(ctx, created.ID, container.StartOptions{})
 	if err == nil {
 		return created.ID, nil
 	}
 	cleanup, cancel := lifecycle.CleanupContext(ctx)
 	defer cancel()
-	return "", errors.Join(fmt.Errorf("start the sandbox: %w", err), lifecycle.Remove(cleanup, s.engine, created.ID))
+	return "", errors.Join(fmt.Errorf("start the sandbox: %w", err), lifecycle.Remove(cleanup, s.Engine, created.ID))
 }
 
 // pending has the sandboxes of requests in flight, which no list has: a request that is cut off removes its sandbox

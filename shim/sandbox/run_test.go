@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
@@ -306,7 +305,7 @@ func TestNetworksOfRunningPodsAreChecked(t *testing.T) {
 	engine, plugin, log := enginetest.NewMemory(), &checkedNetwork{}, &strings.Builder{}
 	s := sandbox.New(sandbox.Options{
 		Engine: engine, Containers: engineContainers{engine}, Log: slog.New(slog.NewTextHandler(log, nil)),
-		Networks: network.Plugins{Default: plugin}.Observed(func(string, time.Duration, error) {}),
+		Networks: network.Plugins{Default: plugin},
 	})
 	run(t, s, uniqueConfig())
 	ended := uniqueConfig()

@@ -48,19 +48,13 @@ type Options struct {
 }
 
 type Service struct {
-	engine     Engine
-	containers Containers
-	networks   podnetwork.Plugins
-	pauseImage string
-	oom        *host.OOMScore
-	log        *slog.Logger
-	creating   keylock.Lock // by sandbox name
-	pending    pending
+	Options
+	creating keylock.Lock // by sandbox name
+	pending  pending
 }
 
 func New(o Options) *Service {
-	s := &Service{engine: o.Engine, containers: o.Containers, networks: o.Networks, pauseImage: o.PauseImage}
-	s.log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	s.oom = cmp.Or(o.OOM, &host.OOMScore{Log: s.log})
-	return s
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	o.OOM = cmp.Or(o.OOM, &host.OOMScore{Log: o.Log})
+	return &Service{Options: o}
 }

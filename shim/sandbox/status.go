@@ -14,7 +14,7 @@ import (
 // PodSandboxStatus describes a sandbox. Unknown addresses are no error: a kubelet would take
 // the pod for lost and create another.
 func (s *Service) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
-	sb, err := state.FindSandbox(ctx, s.engine, r.GetPodSandboxId())
+	sb, err := state.FindSandbox(ctx, s.Engine, r.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
@@ -83,10 +83,10 @@ func namespaceOptions(sb state.FoundSandbox) *runtimeapi.NamespaceOption {
 
 // UpdatePodSandboxResources has nothing to do: the kubelet changes the pod's cgroup itself.
 func (s *Service) UpdatePodSandboxResources(ctx context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
-	sb, err := state.FindSandbox(ctx, s.engine, r.GetPodSandboxId())
+	sb, err := state.FindSandbox(ctx, s.Engine, r.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
-	s.log.Debug("the resources of a pod sandbox changed", "id", sb.Detail.ID)
+	s.Log.Debug("the resources of a pod sandbox changed", "id", sb.Detail.ID)
 	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, nil
 }

@@ -22,7 +22,7 @@ const pauseGrace = 10
 // StopPodSandbox also succeeds for a sandbox that is gone. A network that could not be torn down is an error, for
 // another try.
 func (s *Service) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
-	b, err := state.FindSandbox(ctx, s.engine, r.GetPodSandboxId())
+	b, err := state.FindSandbox(ctx, s.Engine, r.GetPodSandboxId())
 	if errdefs.IsNotFound(err) {
 		return &runtimeapi.StopPodSandboxResponse{}, nil
 	}
@@ -31,9 +31,9 @@ func (s *Service) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandb
 	}
 	// Each step is tried whatever fails. The network plugin needs the running sandbox.
 	if err := errors.Join(
-		s.eachContainer(ctx, b.Detail.ID, false, s.containers.Kill),
+		s.eachContainer(ctx, b.Detail.ID, false, s.Containers.Kill),
 		s.tearDown(ctx, b),
-		lifecycle.Stop(ctx, s.engine, b.Detail.ID, pauseGrace),
+		lifecycle.Stop(ctx, s.Engine, b.Detail.ID, pauseGrace),
 	); err != nil {
 		return nil, fmt.Errorf("stop pod sandbox %s: %w", b.Detail.ID, err)
 	}
@@ -41,7 +41,7 @@ func (s *Service) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandb
 }
 
 func (s *Service) eachContainer(ctx context.Context, sandboxID string, all bool, f func(context.Context, string) error) error {
-	list, err := s.engine.ContainerList(ctx, container.ListOptions{All: all, Filters: filters.NewArgs(
+	list, err := s.Engine.ContainerList(ctx, container.ListOptions{All: all, Filters: filters.NewArgs(
 		filters.Arg("label", state.LabelType+"="+state.TypeContainer),
 		filters.Arg("label", state.LabelSandboxID+"="+sandboxID),
 	)})
@@ -67,14 +67,14 @@ func (s *Service) eachContainer(ctx context.Context, sandboxID string, all bool,
 // RemovePodSandbox keeps the sandbox while something of the pod could not be removed: its labels are the only record
 // of the pod.
 func (s *Service) RemovePodSandbox(ctx context.Context, r *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
-	b, err := state.FindSandbox(ctx, s.engine, r.GetPodSandboxId())
+	b, err := state.FindSandbox(ctx, s.Engine, r.GetPodSandboxId())
 	switch {
 	case errdefs.IsNotFound(err):
-		err = s.eachContainer(ctx, r.GetPodSandboxId(), true, s.containers.Remove)
+		err = s.eachContainer(ctx, r.GetPodSandboxId(), true, s.Containers.Remove)
 	case err == nil:
-		err = errors.Join(s.eachContainer(ctx, b.Detail.ID, true, s.containers.Remove), s.tearDown(ctx, b))
+		err = errors.Join(s.eachContainer(ctx, b.Detail.ID, true, s.Containers.Remove), s.tearDown(ctx, b))
 		if err == nil {
-			err = lifecycle.Remove(ctx, s.engine, b.Detail.ID)
+			err = lifecycle.Remove(ctx, s.Engine, b.Detail.ID)
 		}
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 package stats_test
 
 import (
+	"log/slog"
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -11,7 +12,7 @@ import (
 
 // BenchmarkListContainerStats measures what runs on the engine at the moment.
 func BenchmarkListContainerStats(b *testing.B) {
-	s := stats.New(stats.Options{Engine: enginetest.Require(b)})
+	s := stats.New(enginetest.Require(b), slog.New(slog.DiscardHandler))
 	defer s.Close()
 	for b.Loop() {
 		if _, err := s.ListContainerStats(b.Context(), &runtimeapi.ListContainerStatsRequest{}); err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"log/slog"
 	"os"
 	"sync/atomic"
 	"testing"
@@ -31,7 +32,7 @@ func (c *counting) ContainerInspect(ctx context.Context, id string) (container.I
 // TestListsInspectOnceOnEngine: a list inspects a container that was measured before only if it has another process now.
 func TestListsInspectOnceOnEngine(t *testing.T) {
 	engine := &counting{Client: enginetest.Require(t)}
-	s := stats.New(stats.Options{Engine: engine})
+	s := stats.New(engine, slog.New(slog.DiscardHandler))
 	defer s.Close()
 	name := "k8s_main_web_stats_" + rand.Text() + "_0"
 	config := &container.Config{

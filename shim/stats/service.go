@@ -9,7 +9,6 @@
 package stats
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -35,11 +34,6 @@ type Engine interface {
 	Info(ctx context.Context) (system.Info, error)
 }
 
-type Options struct {
-	Engine Engine
-	Log    *slog.Logger
-}
-
 type Service struct {
 	engine  Engine
 	log     *slog.Logger
@@ -51,8 +45,8 @@ type Service struct {
 	inspected map[string]target // containers that ran on this host in the last list, by id
 }
 
-func New(o Options) *Service {
-	return &Service{engine: o.Engine, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), sizes: newSizes(), timeout: 10 * time.Second}
+func New(engine Engine, log *slog.Logger) *Service {
+	return &Service{engine: engine, log: log, sizes: newSizes(), timeout: 10 * time.Second}
 }
 
 func (s *Service) Close() error {

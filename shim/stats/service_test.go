@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -78,7 +79,7 @@ func TestRemoteEngine(t *testing.T) {
 	}
 	good := member("good")
 	e.broken = member("broken")
-	s := New(Options{Engine: e})
+	s := New(e, slog.New(slog.DiscardHandler))
 	defer s.Close()
 	e.stuck = member("stuck")
 	s.timeout = 20 * time.Millisecond
@@ -118,7 +119,7 @@ func TestRatesOfOtherPods(t *testing.T) {
 		}
 		ids = append(ids, e.run(t, "k8s_POD_"+name, labels))
 	}
-	s := New(Options{Engine: e})
+	s := New(e, slog.New(slog.DiscardHandler))
 	defer s.Close()
 	list := func(f *runtimeapi.PodSandboxStatsFilter) []*runtimeapi.PodSandboxStats {
 		t.Helper()
@@ -177,7 +178,7 @@ func TestSizesOfTheEngine(t *testing.T) {
 	member := func(name string) string {
 		return e.run(t, "k8s_"+name, state.EncodeContainer(state.Container{Metadata: &runtimeapi.ContainerMetadata{Name: name}, Pod: pod, SandboxID: "s"}, nil))
 	}
-	s := New(Options{Engine: e})
+	s := New(e, slog.New(slog.DiscardHandler))
 	defer s.Close()
 	layer := func(id string) *runtimeapi.FilesystemUsage {
 		r, err := s.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: id})
