@@ -204,3 +204,14 @@ func TestDumpThatIsInterrupted(t *testing.T) {
 		t.Errorf("got %+v, left %v, %v", r, left, err)
 	}
 }
+
+// TestWhoWithoutARuntime: that nothing listens, and that forwarded ports are not known, are two failures on two lines.
+func TestWhoWithoutARuntime(t *testing.T) {
+	t.Parallel()
+	c := &commandTest{t: t, vars: map[string]string{}}
+	r := c.run("who", ":1")
+	lines := strings.Split(r.err, "\n")
+	if r.code != 1 || lines[0] != "crishim: :1: nothing listens on port 1" || !strings.HasPrefix(lines[1], "crishim: :1: which ports are forwarded to pods is not known: ") {
+		t.Errorf("got %+v", r)
+	}
+}

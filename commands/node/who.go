@@ -104,7 +104,9 @@ func (o *whoOptions) run(ctx context.Context, env *cli.Env) error {
 		}
 		owners = append(owners, found...)
 		if err != nil {
-			failed = append(failed, cli.About(t.text, err))
+			for _, one := range cli.Failures(err) {
+				failed = append(failed, cli.About(t.text, one))
+			}
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()

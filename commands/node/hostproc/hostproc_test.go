@@ -2,13 +2,18 @@ package hostproc
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/internal/test"
 )
 
 func TestLook(t *testing.T) {
@@ -77,5 +82,49 @@ func TestListeners(t *testing.T) {
 	port := client.LocalAddr().(*net.TCPAddr).Port //nolint:forcetypeassert // it is one
 	if found, err := Listeners(networks, uint16(port), "tcp"); err != nil || len(found) != 0 {
 		t.Errorf("a client: %+v, %v", found, err)
+	}
+}
+
+// TestListenersOfAnotherNetwork: a socket in the network namespace of another process is found, by netlink and in the tables.
+func TestListenersOfAnotherNetwork(t *testing.T) {
+	child := exec.Command("sleep", "1000")
+	var listener net.Listener
+	var err error
+	runtime.LockOSThread()
+	here, hereErr := os.Open("/proc/thread-self/ns/net")
+	if hereErr != nil {
+		t.Fatal(hereErr)
+	}
+	defer here.Close()
+	if err = unix.Unshare(unix.CLONE_NEWNET); err == nil {
+		if listener, err = net.Listen("tcp", "0.0.0.0:0"); err == nil {
+			err = child.Start()
+		}
+		if back := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); back != nil {
+			t.Fatal(back)
+		}
+	}
+	runtime.UnlockOSThread()
+	if errors.Is(err, unix.EPERM) {
+		test.Missing(t, "a new network namespace needs root: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	defer func() { _ = child.Wait() }()
+	defer func() { _ = child.Process.Kill() }()
+	p, err := Look(child.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().(*net.TCPAddr).AddrPort() //nolint:forcetypeassert // it is one
+	byNetlink, err := p.listening(address.Port())
+	if err != nil || len(byNetlink) != 1 || byNetlink[0].Address.Port() != address.Port() || byNetlink[0].inode == 0 {
+		t.Errorf("by netlink: %+v, %v", byNetlink, err)
+	}
+	inTable, err := p.table("tcp", tcpListen, address.Port())
+	if diff := cmp.Diff(fmt.Sprint(inTable), fmt.Sprint(byNetlink)); diff != "" || err != nil {
+		t.Errorf("in the table(-): %v\n%s", err, diff)
 	}
 }

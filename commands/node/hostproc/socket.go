@@ -63,56 +63,59 @@ func Listeners(networks map[uint64][]Process, port uint16, protocol string) ([]L
 	return found, nil
 }
 
-// States of sockets in the kernel's tables.
-const (
-	stateListen = 10
-	stateClosed = 7 // of UDP: without a peer
-)
-
-// listenersIn reads the tables of one network namespace, as any of its processes sees them.
-func listenersIn(members []Process, port uint16, protocol string) (found []Listener, err error) {
+// listenersIn lists the sockets of one network namespace, as any of its processes sees them.
+func listenersIn(members []Process, port uint16, protocol string) ([]Listener, error) {
+	var err error
 	for _, p := range members {
-		found = nil
-		var table procfs.FS
-		if table, err = procfs.NewFS(path(p.PID, "")); err != nil {
-			continue
+		var tcp, udp []Listener
+		if tcp, err = nil, nil; protocol != "udp" {
+			tcp, err = p.listening(port)
 		}
-		kinds := []struct {
-			protocol string
-			state    uint64
-			read     []func() (procfs.NetTCP, error)
-		}{
-			{"tcp", stateListen, []func() (procfs.NetTCP, error){table.NetTCP, table.NetTCP6}}, //nolint:staticcheck // netlink asks in our own network only
-			{"udp", stateClosed, []func() (procfs.NetTCP, error){
-				func() (procfs.NetTCP, error) { l, err := table.NetUDP(); return procfs.NetTCP(l), err },
-				func() (procfs.NetTCP, error) { l, err := table.NetUDP6(); return procfs.NetTCP(l), err },
-			}},
-		}
-		for _, kind := range kinds {
-			if protocol != "" && protocol != kind.protocol {
-				continue
-			}
-			for _, read := range kind.read {
-				lines, readErr := read()
-				if readErr != nil && !errors.Is(readErr, fs.ErrNotExist) { // IPv6 may be off
-					err = readErr
-				}
-				for _, line := range lines {
-					address, ok := netip.AddrFromSlice(line.LocalAddr)
-					if ok && line.St == kind.state && line.LocalPort == uint64(port) {
-						found = append(found, Listener{Protocol: kind.protocol, Address: netip.AddrPortFrom(address.Unmap(), port), inode: line.Inode})
-					}
-				}
-			}
+		if protocol != "tcp" && err == nil {
+			udp, err = p.table("udp", udpUnconnected, port)
 		}
 		if err == nil && p.Alive() {
-			return found, nil
+			return append(tcp, udp...), nil
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) { // all have ended, and the namespace with them
 		err = nil
 	}
 	return nil, err
+}
+
+// States of sockets in the kernel's tables.
+const (
+	tcpListen      = 10
+	udpUnconnected = 7 // without a peer
+)
+
+// table reads the sockets on a port from the tables in /proc.
+func (p Process) table(protocol string, state uint64, port uint16) (found []Listener, err error) {
+	table, err := procfs.NewFS(path(p.PID, ""))
+	if err != nil {
+		return nil, err
+	}
+	reads := []func() (procfs.NetTCP, error){table.NetTCP, table.NetTCP6} //nolint:staticcheck // the way out where netlink is not allowed
+	if protocol == "udp" {
+		reads = []func() (procfs.NetTCP, error){
+			func() (procfs.NetTCP, error) { l, err := table.NetUDP(); return procfs.NetTCP(l), err },
+			func() (procfs.NetTCP, error) { l, err := table.NetUDP6(); return procfs.NetTCP(l), err },
+		}
+	}
+	for _, read := range reads {
+		lines, err := read()
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // IPv6 may be off
+			return nil, err
+		}
+		for _, line := range lines {
+			address, ok := netip.AddrFromSlice(line.LocalAddr)
+			if ok && line.St == state && line.LocalPort == uint64(port) {
+				found = append(found, Listener{Protocol: protocol, Address: netip.AddrPortFrom(address.Unmap(), port), inode: line.Inode})
+			}
+		}
+	}
+	return found, nil
 }
 
 // holdersOf finds the processes that have sockets open.
