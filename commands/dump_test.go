@@ -94,7 +94,7 @@ func TestDump(t *testing.T) {
 		if planted != kept.planted || strings.Contains(logs, "stdout mkdir -p /x: token=logged: denied\n") != (kept.flags != "--logs none") {
 			t.Errorf("%s: %d planted, log %q", kept.flags, planted, logs)
 		}
-		for _, want := range []string{`"Command": "app"`, `"MoreArguments": 1`, `"PASSCODE`, `"example.com/note": ""`, `"runtime-endpoint": "unix://`, `"Part": "configuration"`, `"Code": "exited"`, `"Kernel"`} {
+		for _, want := range []string{`"Command": "app"`, `"MoreArguments": 1`, `"PASSCODE`, `"example.com/note": ""`, `"runtime-endpoint": "unix://`, `"Part": "configuration"`, `"Code": "exited"`, `"/proc/sys/kernel/osrelease": "`} {
 			if !strings.Contains(document, want) {
 				t.Errorf("%s: the document has no %s: %.4000s", kept.flags, want, document)
 			}

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,6 +18,38 @@ type OutputFile struct {
 	path    string
 	unnamed bool
 	temp    string // its name until it is complete, on file systems that have no unnamed files
+}
+
+// CheckOutput checks the value of --output for an archive; "" and "-" are standard output.
+func CheckOutput(env *Env, path string) error {
+	dir := filepath.Dir(path)
+	switch {
+	case path == "" || path == "-":
+		if env.OutTerminal {
+			return Usagef("an archive is nothing for a terminal: use -o FILE, or redirect standard output")
+		}
+	case IsDir(path):
+		return Invalid("output", path, "is a directory")
+	case !IsDir(dir):
+		return Invalid("output", path, "there is no directory "+dir)
+	}
+	return nil
+}
+
+// WriteOutput has write fill a file that is created first, or standard output.
+func WriteOutput(env *Env, path string, write func(io.Writer) error) error {
+	if path == "" || path == "-" {
+		return write(env.Out)
+	}
+	out, err := CreateOutput(path)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	if err := write(out.File); err != nil {
+		return err
+	}
+	return out.Commit()
 }
 
 // CreateOutput creates a file for a path, where Commit replaces a file or a symbolic link that is there. A pipe, a device or a

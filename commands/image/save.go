@@ -3,7 +3,6 @@ package image
 import (
 	"context"
 	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -54,19 +53,7 @@ func (o *saveOptions) check(env *cli.Env, c *urfave.Context) error {
 	if err := o.platforms.check(); err != nil {
 		return err
 	}
-	if o.output == "" || o.output == "-" {
-		if env.OutTerminal {
-			return cli.Usagef("an archive is nothing for a terminal: use -o FILE, or redirect standard output")
-		}
-		return nil
-	}
-	if cli.IsDir(o.output) {
-		return cli.Invalid("output", o.output, "is a directory")
-	}
-	if dir := filepath.Dir(o.output); !cli.IsDir(dir) {
-		return cli.Invalid("output", o.output, "there is no directory "+dir)
-	}
-	return nil
+	return cli.CheckOutput(env, o.output)
 }
 
 func (o *saveOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
@@ -77,23 +64,11 @@ func (o *saveOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	from := openStore(ctx, conn)
 	shown := showing(env, "saving", strings.Join(o.images, ", "), o.quiet)
 	defer shown.close()
-	write := func(out io.Writer) error {
+	return cli.WriteOutput(env, o.output, func(out io.Writer) error {
 		return from.save(ctx, refs, copyOptions{o.platforms.want, shown.watch}, func(images []imagefile.Image) error {
 			return imagefile.Write(out, imagefile.Format(o.format), images)
 		})
-	}
-	if o.output == "" || o.output == "-" {
-		return write(env.Out)
-	}
-	out, err := cli.CreateOutput(o.output)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	if err := write(out.File); err != nil {
-		return err
-	}
-	return out.Commit()
+	})
 }
 
 // findImages returns the full name of each image, or its id if it was given by id.

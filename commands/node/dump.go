@@ -1,11 +1,11 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -17,7 +17,6 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/node/bundle"
 	"github.com/crishim/crishim/diagnose"
-	"github.com/crishim/crishim/internal/lazyregexp"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -25,8 +24,7 @@ type dumpOptions struct {
 	output     string // "-": standard output
 	logs       string
 	tail       int64
-	keepArgs   bool
-	keepEnv    bool
+	keep       bundle.Keep
 	keepConfig bool
 	quiet      bool
 	title      string
@@ -48,17 +46,14 @@ func NewDump(env *cli.Env) *cli.Verb {
 			cli.StringFlag(&o.output, "output", "write to `FILE`, - for standard output (default crishim-dump-HOST-TIME.tar.gz)", "o"),
 			cli.WordFlag(&o.logs, []string{bundle.LogsAll, bundle.LogsUnhealthy, bundle.LogsNone}, "logs", "logs of `WHICH` containers: all, unhealthy, none (default unhealthy)"),
 			cli.IntFlag(&o.tail, "tail", "the last `N` lines of each log (default 50)", "n"),
-			cli.BoolFlag(&o.keepArgs, "keep-args", "add the arguments of containers"),
-			cli.BoolFlag(&o.keepEnv, "keep-env", "add the values of environment variables"),
+			cli.BoolFlag(&o.keep.Args, "keep-args", "add the arguments of containers"),
+			cli.BoolFlag(&o.keep.Env, "keep-env", "add the values of environment variables"),
 			cli.BoolFlag(&o.keepConfig, "keep-config", "add the configuration files of the runtime, CNI and crishim as they are"),
 			cli.BoolFlag(&o.quiet, "quiet", "do not show progress", "q"),
 		},
 		Action: env.Offline(o.check, o.run),
 	}
 }
-
-// notInName are characters that the name of a file should not have.
-var notInName = lazyregexp.New(`[^A-Za-z0-9.-]+`)
 
 func (o *dumpOptions) check(env *cli.Env, c *urfave.Context) error {
 	if err := cli.ArgCount(c, 0, 0); err != nil {
@@ -67,43 +62,20 @@ func (o *dumpOptions) check(env *cli.Env, c *urfave.Context) error {
 	if o.tail < 1 {
 		return cli.Invalid("tail", o.tail, "must be at least 1")
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "node"
-	}
-	o.title = "crishim-dump-" + notInName.ReplaceAllString(host, "-") + "-" + env.Now().UTC().Format("20060102-150405")
-	switch {
-	case o.output == "":
-		o.output = o.title + ".tar.gz"
-	case o.output == "-" && env.OutTerminal:
-		return cli.Usagef("an archive is nothing for a terminal: use -o FILE, or redirect standard output")
-	case o.output != "-" && cli.IsDir(o.output):
-		return cli.Invalid("output", o.output, "is a directory")
-	}
-	if dir := filepath.Dir(o.output); o.output != "-" && !cli.IsDir(dir) {
-		return cli.Invalid("output", o.output, "there is no directory "+dir)
-	}
-	return nil
+	host, _ := os.Hostname()
+	o.title = "crishim-dump-" + bundle.UnsafeInName.ReplaceAllString(cmp.Or(host, "node"), "-") + "-" + env.Now().UTC().Format("20060102-150405")
+	o.output = cmp.Or(o.output, o.title+".tar.gz")
+	return cli.CheckOutput(env, o.output)
 }
 
 func (o *dumpOptions) run(ctx context.Context, env *cli.Env) error {
-	var file *cli.OutputFile
-	var to io.Writer = struct{ io.Writer }{env.Out}
-	if o.output != "-" { // first, as without it all the rest is for nothing
-		var err error
-		if file, err = cli.CreateOutput(o.output); err != nil {
+	r := &bundle.Report{Title: o.title, Time: env.Now().UTC(), Crishim: cli.OwnVersion(env)}
+	err := cli.WriteOutput(env, o.output, func(to io.Writer) error {
+		if err := o.collect(ctx, env, r); err != nil {
 			return err
 		}
-		defer file.Close()
-		to = file
-	}
-	r, err := o.collect(ctx, env)
-	if err != nil {
-		return err
-	}
-	if err = r.Write(to); err == nil && file != nil {
-		err = file.Commit()
-	}
+		return r.Write(to)
+	})
 	if errors.Is(err, syscall.ENOSPC) {
 		err = cli.WithHint(err, "`crishim dump -o - | ssh HOST 'cat > dump.tar.gz'` needs no room here")
 	}
@@ -118,64 +90,75 @@ func (o *dumpOptions) run(ctx context.Context, env *cli.Env) error {
 	for _, added := range r.Added {
 		env.Note("crishim: added: %s", added)
 	}
-	var failed []string
 	for _, part := range r.Parts {
 		if part.Error != "" {
-			failed = append(failed, part.Part)
+			env.Warn("%s: missing or not whole: %s", part.Part, part.Error)
 		}
 	}
-	if len(failed) > 0 {
-		env.Warn("%d of %d parts are missing or not whole, index.html says why: %s", len(failed), len(r.Parts), strings.Join(failed, ", "))
-	}
-	if file == nil {
+	if o.output == "-" {
 		return nil
 	}
 	return env.Say("%s", o.output)
 }
 
 // collect collects all parts.
-func (o *dumpOptions) collect(ctx context.Context, env *cli.Env) (*bundle.Report, error) {
-	r := &bundle.Report{Title: o.title, Time: bundle.Time(env.Now().UTC().Format(time.RFC3339)), Crishim: cli.OwnVersion(env)}
-	for _, added := range []struct {
-		is   bool
-		text string
-	}{
-		{o.logs == bundle.LogsAll, "the logs of all containers, and messages of events (--logs all)"},
-		{o.keepArgs, "the arguments of containers (--keep-args)"},
-		{o.keepEnv, "the values of environment variables (--keep-env)"},
-		{o.keepConfig, "whole configuration files (--keep-config)"},
-	} {
-		if added.is {
-			r.Added = append(r.Added, added.text)
+func (o *dumpOptions) collect(ctx context.Context, env *cli.Env, r *bundle.Report) error {
+	added := func(is bool, text string) {
+		if is {
+			r.Added = append(r.Added, text)
 		}
 	}
-	n := &bundle.Node{Connect: env.Connect, Now: env.Now, Logs: o.logs, Tail: int(o.tail), Keep: bundle.Keep{Args: o.keepArgs, Env: o.keepEnv}}
-	if options, err := env.ClientOptions(false); err == nil {
-		n.CallLimit = options.Timeout
+	added(o.logs == bundle.LogsAll, "the logs of all containers, and messages of events (--logs all)")
+	added(o.keep.Args, "the arguments of containers (--keep-args)")
+	added(o.keep.Env, "the values of environment variables (--keep-env)")
+	added(o.keepConfig, "whole configuration files (--keep-config)")
+	done := func(p bundle.Result) {
+		if env.ErrTerminal && !o.quiet {
+			env.Note("%-18s %5.1f s  %s", p.Part, p.Seconds, p.Error)
+		}
+	}
+	var conn *client.Conn
+	const connectLimit = 35 * time.Second // the embedded dockershim may take 30
+	err := r.Collect(ctx, []bundle.Part{{Name: "version", Limit: connectLimit, Collect: func(ctx context.Context) (func(*bundle.Report), error) {
+		c, err := env.Connect(ctx)
+		return func(r *bundle.Report) {
+			if conn = c; conn != nil {
+				v := conn.Version
+				r.Endpoint, r.Runtime = bundle.Bare(conn.RuntimeEndpoint), v.GetRuntimeName()+" "+v.GetRuntimeVersion()+", CRI "+v.GetRuntimeApiVersion()
+			}
+		}, err
+	}}}, done)
+	if err != nil {
+		return err
+	}
+	parts := []bundle.Part{{Name: "doctor", Collect: func(ctx context.Context) (func(*bundle.Report), error) {
+		findings := examine(ctx, env)[1:] // the first is about the config file, and may quote it
+		return func(r *bundle.Report) { r.Doctor = findings }, nil
+	}}}
+	if conn != nil {
+		defer conn.Close()
+		n := &bundle.Node{Conn: conn, Logs: o.logs, Tail: int(o.tail), Keep: o.keep}
+		conn.LimitCalls(5 * time.Second)
+		parts = append(append(parts, n.Parts()...), bundle.Part{Name: "why", Limit: time.Minute, Collect: func(ctx context.Context) (func(*bundle.Report), error) {
+			return o.why(ctx, env, conn)
+		}})
 	}
 	m := bundle.Machine{KeepConfig: o.keepConfig}
 	if config, err := env.Config(); err == nil {
 		m.Files = slices.DeleteFunc([]string{config.Path, config.ShimConfig}, func(path string) bool { return path == "" })
 	}
-	parts := append(n.Parts(),
-		n.Part("why", func(ctx context.Context, conn *client.Conn) (func(*bundle.Report), error) {
-			return o.why(ctx, env, conn)
-		}),
-		bundle.Part{Name: "endpoints", Collect: func(ctx context.Context) (func(*bundle.Report), error) {
-			rows, err := probedEndpoints(ctx, env)
-			return func(r *bundle.Report) { r.Endpoints = rows }, err
-		}},
-		bundle.Part{Name: "doctor", Collect: func(ctx context.Context) (func(*bundle.Report), error) {
-			findings := examine(ctx, env)[1:] // the first is about the config file, and may quote it
-			return func(r *bundle.Report) { r.Doctor = findings }, nil
-		}})
-	defer n.Close()
-	return r, r.Collect(ctx, append(parts, m.Parts()...), o.progress(env))
+	if conn == nil || conn.SeesHost() { // in a container they would be its own
+		parts = append(parts, m.Parts()...)
+	}
+	return r.Collect(ctx, parts, done)
 }
 
-// why adds why pods do not run, and the events of those of apply and sync, which no runtime has.
+// eventsSince is how far back events are read.
+const eventsSince = 15 * time.Minute
+
+// why adds why pods do not run, the events of pods of apply and sync, and those that the engine behind our own shim keeps.
 func (o *dumpOptions) why(ctx context.Context, env *cli.Env, conn *client.Conn) (func(*bundle.Report), error) {
-	if remote := conn.Remote(); remote != "" {
+	if conn.Remote() != "" {
 		return nil, errors.New("the runtime is not on this host")
 	}
 	c, err := diagnose.Open(ctx, conn, diagnose.Options{Dirs: pod.DefaultDirs(env.LookupEnv), Now: env.Now})
@@ -193,39 +176,29 @@ func (o *dumpOptions) why(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	}
 	var findings []bundle.Finding
 	for _, f := range diagnose.Explain(facts) {
-		one := bundle.Finding{Severity: string(f.Severity), Code: string(f.Code), Where: f.Where(), Time: stamp(f.Time)}
-		if o.logs != bundle.LogsNone {
-			one.Text = f.Text
+		if o.logs == bundle.LogsNone {
+			f.Text = ""
 		}
-		findings = append(findings, one)
+		findings = append(findings, bundle.Finding{Severity: string(f.Severity), Code: string(f.Code), Where: f.Where(), Time: f.Time, Text: f.Text})
 	}
 	var events []bundle.Event
-	for _, p := range facts.Pods {
-		for _, e := range p.Events {
-			if facts.At.Sub(e.Time) >= bundle.EventsSince {
-				continue
-			}
-			one := bundle.Event{Time: stamp(e.Time), Where: strings.TrimSuffix(e.Namespace+"/"+e.Pod+"/"+e.Container, "/"), Reason: e.Reason}
-			if o.logs == bundle.LogsAll {
-				one.Message = e.Message
-			}
-			events = append(events, one)
+	add := func(e bundle.Event, namespace, pod, container string) {
+		if facts.At.Sub(e.Time) < eventsSince {
+			e.Time, e.Where = e.Time.UTC(), strings.TrimSuffix(namespace+"/"+pod+"/"+container, "/")
+			events = append(events, e)
 		}
 	}
-	return func(r *bundle.Report) { r.Findings, r.Events = findings, append(r.Events, events...) }, nil
-}
-
-func stamp(t time.Time) bundle.Time {
-	if t.IsZero() {
-		return ""
+	for _, p := range facts.Pods {
+		for _, e := range p.Events {
+			if o.logs != bundle.LogsAll {
+				e.Message = ""
+			}
+			add(bundle.Event{Time: e.Time, Reason: e.Reason, Message: e.Message}, e.Namespace, e.Pod, e.Container)
+		}
+		for _, e := range p.Journal {
+			add(bundle.Event{Time: e.Time, Reason: e.Action, Attempt: e.Attempt, ExitCode: e.ExitCode, Signal: e.Signal}, e.Namespace, e.Pod, e.Container)
+		}
 	}
-	return bundle.Time(t.UTC().Format(time.RFC3339))
-}
-
-// progress prints a line on a terminal for each part that is done.
-func (o *dumpOptions) progress(env *cli.Env) func(bundle.Result) {
-	if o.quiet || !env.ErrTerminal {
-		return func(bundle.Result) {}
-	}
-	return func(r bundle.Result) { env.Note("%-18s %5.1f s  %s", r.Part, r.Seconds, r.Error) }
+	slices.SortStableFunc(events, func(a, b bundle.Event) int { return a.Time.Compare(b.Time) })
+	return func(r *bundle.Report) { r.Findings, r.Events = findings, events }, nil
 }

@@ -1,7 +1,7 @@
 // Package bundle collects what a report of a fault needs into one archive: a document, a page that opens without a network,
-// and logs. [Collect] runs the parts, each with a deadline, and [Report.Write] writes the archive.
+// and logs. [Report.Collect] runs the parts, each with a deadline, and [Report.Write] writes the archive.
 //
-// The bundle has fields that are known to be harmless: views.go lists the fields of the runtime's messages, config.go the keys of
+// The bundle has fields that are known to be harmless: views.go lists the fields of the runtime's messages, host.go the keys of
 // configuration files. Everything else is left out unless the user asks for it.
 package bundle
 
@@ -13,12 +13,10 @@ import (
 	"context"
 	_ "embed" // the page
 	"encoding/json"
-	"errors"
 	"fmt"
 	"html/template"
 	"io"
-	"slices"
-	"strings"
+	"strconv"
 	"sync"
 	"time"
 
@@ -28,40 +26,35 @@ import (
 // Report is the content of a bundle.
 type Report struct {
 	Title      string
-	Time       Time
-	Added      []string // what is in it because the user asked for it
+	Time       time.Time
+	Added      []string // what the user has asked for in addition
 	Crishim    string
 	Endpoint   string
-	Runtime    *Runtime `json:",omitempty"`
+	Runtime    string // name and version
 	Parts      []Result
 	Findings   []Finding
 	Doctor     []output.Finding
-	Endpoints  []output.Endpoint
-	Conditions []Condition
-	Pods       []Pod
-	Containers []Container
-	Images     []Image
-	Disks      []Disk
+	Status     Message
+	Pods       []Message
+	Containers []Message
+	Images     []Message
 	Events     []Event
-	Host       *Host
-	Config     []Config
+	Host       map[string]string            // figures, by the path of their file
+	Config     map[string]map[string]string // the settings on the list, by file
 
 	Files []File `json:"-"` // logs, and configuration files with --keep-config
 }
 
-// Runtime is the runtime's version.
-type Runtime struct{ Name, Version, API string }
-
 // Finding is what is not as it should be.
 type Finding struct {
 	Severity, Code, Where string
-	Time                  Time   `json:",omitempty"`
-	Text                  string `json:",omitempty"` // left out with --logs none: it may quote a container
+	Time                  time.Time `json:",omitzero"`
+	Text                  string    `json:",omitempty"` // left out with --logs none: it may quote a container
 }
 
 // Event is something that happened to a pod or container.
 type Event struct {
-	Time     Time
+	Time     time.Time
 	Where    string
 	Reason   string
 	Attempt  uint32 `json:",omitempty"`
@@ -73,10 +66,10 @@ type Event struct {
 // File is a text of the bundle.
 type File struct{ Name, Text string }
 
-// Part is one thing to collect.
+// Part is one thing to collect, within Limit or 10 s.
 type Part struct {
 	Name    string
-	Limit   time.Duration // how long it may take; 0: 10 s
+	Limit   time.Duration
 	Collect func(context.Context) (add func(*Report), err error)
 }
 
@@ -87,15 +80,9 @@ type Result struct {
 	Seconds float64
 }
 
-const (
-	defaultLimit = 10 * time.Second
-	// endGrace is how long a part may take to return when its time is over.
-	endGrace = 500 * time.Millisecond
-)
-
-// Collect collects the parts into the report at the same time. Its error is that of ctx: that of a part is in its result.
+// Collect adds parts to the report, all at the same time. Its error is that of ctx: that of a part is in its result.
 func (r *Report) Collect(ctx context.Context, parts []Part, done func(Result)) error {
-	r.Parts = make([]Result, len(parts))
+	results := make([]Result, len(parts))
 	var mu sync.Mutex
 	var work sync.WaitGroup
 	for i, p := range parts {
@@ -107,58 +94,64 @@ func (r *Report) Collect(ctx context.Context, parts []Part, done func(Result)) e
 			if add != nil {
 				add(r)
 			}
-			r.Parts[i] = Result{Part: p.Name, Seconds: time.Since(start).Round(time.Millisecond).Seconds()}
+			results[i] = Result{Part: p.Name, Seconds: time.Since(start).Round(time.Millisecond).Seconds()}
 			if err != nil {
-				r.Parts[i].Error = err.Error()
+				results[i].Error = err.Error()
 			}
 			if ctx.Err() == nil {
-				done(r.Parts[i])
+				done(results[i])
 			}
 		})
 	}
 	work.Wait()
-	slices.SortStableFunc(r.Events, func(a, b Event) int { return cmp.Compare(a.Time, b.Time) })
+	r.Parts = append(r.Parts, results...)
 	return ctx.Err()
 }
 
-// run runs a part to its end, or until its time is over: it may hang in the kernel.
+// run runs a part to its end. A part may hang in the kernel: it is left alone soon after its time is over.
 func (p Part) run(ctx context.Context) (func(*Report), error) {
-	limit := cmp.Or(p.Limit, defaultLimit)
-	late := fmt.Errorf("not done within %s", limit)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
+	limit := cmp.Or(p.Limit, 10*time.Second)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done within %s", limit))
 	defer cancel()
-	type answer struct {
-		add func(*Report)
-		err error
-	}
-	ended := make(chan answer, 1)
+	var add func(*Report)
+	var err error
+	ended := make(chan struct{})
 	go func() {
+		defer close(ended)
 		defer func() {
 			if cause := recover(); cause != nil { // the other parts are worth having
-				ended <- answer{nil, fmt.Errorf("a fault of crishim: %v", cause)}
+				err = fmt.Errorf("a fault of crishim: %v", cause)
 			}
 		}()
-		add, err := p.Collect(ctx)
-		ended <- answer{add, err}
+		add, err = p.Collect(ctx)
 	}()
-	var a answer
 	select {
-	case a = <-ended:
+	case <-ended:
 	case <-ctx.Done():
 		select {
-		case a = <-ended:
-		case <-time.After(endGrace):
+		case <-ended:
+		case <-time.After(500 * time.Millisecond):
 			return nil, context.Cause(ctx)
 		}
 	}
-	if a.err != nil && ctx.Err() != nil && !errors.Is(a.err, late) {
-		a.err = fmt.Errorf("%w: %w", context.Cause(ctx), a.err)
-	}
-	return a.add, a.err
+	return add, err
 }
 
 //go:embed page.html
 var page string
+
+// date formats a time, of which CRI messages have nanoseconds as a string.
+func date(at any) string {
+	t, _ := at.(time.Time)
+	if text, ok := at.(string); ok {
+		nanoseconds, _ := strconv.ParseInt(text, 10, 64)
+		t = time.Unix(0, nanoseconds).UTC()
+	}
+	if t.UnixNano() <= 0 {
+		return ""
+	}
+	return t.Format(time.RFC3339)
+}
 
 // Write writes the report as a gzipped tar archive, whose files are in one directory and their owner's alone.
 func (r *Report) Write(w io.Writer) error {
@@ -166,7 +159,7 @@ func (r *Report) Write(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	t, err := template.New("page").Funcs(template.FuncMap{"join": func(s []string) string { return strings.Join(s, ", ") }, "short": func(id string) string { return id[:min(len(id), 13)] }}).Parse(page)
+	t, err := template.New("page").Funcs(template.FuncMap{"date": date}).Parse(page)
 	if err != nil {
 		return err
 	}
@@ -179,12 +172,9 @@ func (r *Report) Write(w io.Writer) error {
 	err = archive.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: r.Title + "/", Mode: 0o700, ModTime: at})
 	files := append([]File{{"index.html", html.String()}, {"bundle.json", string(output.EscapeJSON(document)) + "\n"}}, r.Files...)
 	for _, f := range files {
-		if err == nil {
-			err = archive.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: r.Title + "/" + f.Name, Mode: 0o600, Size: int64(len(f.Text)), ModTime: at})
-		}
-		if err == nil {
-			_, err = io.WriteString(archive, f.Text)
-		}
+		err = cmp.Or(err, archive.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: r.Title + "/" + f.Name, Mode: 0o600, Size: int64(len(f.Text)), ModTime: at}))
+		_, failed := io.WriteString(archive, f.Text)
+		err = cmp.Or(err, failed)
 	}
 	return cmp.Or(err, archive.Close(), zipped.Close()) // the same error, where the disk is full
 }

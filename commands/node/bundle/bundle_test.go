@@ -77,10 +77,11 @@ func TestOnlyTheListIsTold(t *testing.T) {
 		container.Annotations["io.kubernetes.container.preStopHandler"] = "<own.handler>"
 		status.Info = map[string]string{"info": spec, "other": "<info.other>"}
 		box.Info = map[string]string{"info": `{"config":{"port_mappings":[{"host_port":80,"host_ip":"10.0.0.1"}],"hostname":"<info.hostname>"}}`}
-		r := &Report{
-			Title: "t", Pods: []Pod{newPod(pod, box)}, Images: []Image{newImage(planted(&runtimeapi.Image{}, "image"))}, Conditions: newConditions(planted(&runtimeapi.RuntimeStatus{}, "runtime")),
-			Containers: []Container{newContainer(container, status, planted(&runtimeapi.PodSandboxMetadata{}, "meta"), planted(&runtimeapi.ContainerStats{}, "stats"), keep)},
-		}
+		view, _ := newContainer(container, status, planted(&runtimeapi.PodSandboxMetadata{}, "meta"), planted(&runtimeapi.ContainerStats{}, "stats"), keep)
+		image, runtime := Message{}, Message{}
+		image.pick(planted(&runtimeapi.Image{}, "image"), imageFields)
+		runtime.pick(planted(&runtimeapi.RuntimeStatus{}, "runtime"), conditionFields)
+		r := &Report{Title: "t", Pods: []Message{newPod(pod, box)}, Images: []Message{image}, Status: runtime, Containers: []Message{view}}
 		all := ""
 		for _, text := range unpack(t, r) {
 			all += text
@@ -202,10 +203,10 @@ func TestHost(t *testing.T) {
 		if err := r.Collect(t.Context(), Machine{Root: root, KeepConfig: keep}.Parts(), func(Result) {}); err != nil {
 			t.Fatal(err)
 		}
-		if r.Host.Figures["/proc/loadavg"] != "1 2 3" || r.Host.System != "Debian" || len(r.Disks) == 0 || len(r.Files) != files || len(r.Config) != 2 || r.Config[0].Settings["bip"] == "" {
+		if r.Host["/proc/loadavg"] != "1 2 3" || !strings.Contains(r.Host["/etc/os-release"], "Debian") || r.Host["df /"] == "" || len(r.Files) != files || len(r.Config) != 2 || r.Config["/etc/docker/daemon.json"]["bip"] == "" {
 			t.Errorf("got %+v", r)
 		}
-		if r.Parts[2].Error != "/etc/cni/net.d/10-x.conflist is not read: it is not well-formed" {
+		if r.Parts[1].Error != "/etc/cni/net.d/10-x.conflist is not read: it is not well-formed" {
 			t.Errorf("got %+v", r.Parts)
 		}
 	}

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,25 +17,6 @@ import (
 	"github.com/crishim/crishim/internal/bounded"
 )
 
-// Host is the machine that the runtime runs on.
-type Host struct {
-	Name, Kernel, Machine, System string
-	Figures                       map[string]string // of hostFigures, by path
-}
-
-// Disk is a file system.
-type Disk struct {
-	Path, Use                  string
-	Used, Bytes                uint64
-	UsedPercent, InodesPercent int
-}
-
-// Config is the keys of a configuration file that are on the list, with their values.
-type Config struct {
-	Path     string
-	Settings map[string]string
-}
-
 // Machine has the parts of the host.
 type Machine struct {
 	Root       string   // is put before every path; for tests
@@ -47,12 +26,13 @@ type Machine struct {
 
 // Parts are the parts of a host.
 func (m Machine) Parts() []Part {
-	return []Part{{Name: "host", Collect: m.host}, {Name: "disks", Collect: m.disks}, {Name: "configuration", Collect: m.config}}
+	return []Part{{Name: "host", Collect: m.host}, {Name: "configuration", Collect: m.config}}
 }
 
-// hostFigures are files of numbers and of words of the kernel's own.
+// hostFigures are files of numbers and of words of the kernel's and the distribution's own.
 var hostFigures = []string{
-	"/proc/uptime", "/proc/loadavg", "/proc/pressure/*", "/proc/meminfo", "/proc/cgroups", "/proc/filesystems", "/proc/net/sockstat", "/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max",
+	"/proc/sys/kernel/hostname", "/proc/sys/kernel/osrelease", "/proc/sys/kernel/arch", "/etc/os-release", "/proc/uptime", "/proc/loadavg",
+	"/proc/pressure/*", "/proc/meminfo", "/proc/cgroups", "/proc/filesystems", "/proc/net/sockstat", "/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max",
 	"/proc/sys/fs/file-nr", "/proc/sys/fs/inotify/*", "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/bridge/*", "/proc/sys/net/netfilter/nf_conntrack_count",
 	"/proc/sys/net/netfilter/nf_conntrack_max", "/proc/sys/user/max_*", "/sys/fs/cgroup/cgroup.controllers", "/sys/fs/cgroup/cgroup.subtree_control",
 	"/sys/fs/cgroup/*.slice/memory.events", "/sys/fs/cgroup/*.slice/memory.current", "/sys/fs/cgroup/*.slice/pids.current",
@@ -64,18 +44,9 @@ func (m Machine) read(patterns []string, add func(path string, text []byte)) (fa
 		paths, err := filepath.Glob(filepath.Join("/", m.Root, pattern))
 		failed = errors.Join(failed, err)
 		for _, path := range paths {
-			text, err := func() ([]byte, error) {
-				file, err := bounded.OpenFile(path, os.O_RDONLY)
-				if err != nil {
-					return nil, err
-				}
-				defer file.Close()
-				return io.ReadAll(io.LimitReader(file, logBytes))
-			}()
-			switch {
-			case err == nil:
+			if text, err := bounded.ReadRegular(path, logBytes); err == nil {
 				add(strings.TrimPrefix(path, m.Root), text)
-			case !errors.Is(err, fs.ErrNotExist):
+			} else if !errors.Is(err, fs.ErrNotExist) {
 				failed = errors.Join(failed, err)
 			}
 		}
@@ -84,38 +55,19 @@ func (m Machine) read(patterns []string, add func(path string, text []byte)) (fa
 }
 
 func (m Machine) host(context.Context) (func(*Report), error) {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return nil, err
-	}
-	text := func(field [65]byte) string { return unix.ByteSliceToString(field[:]) }
-	h := &Host{Name: text(u.Nodename), Kernel: text(u.Release), Machine: text(u.Machine), Figures: map[string]string{}}
-	err := m.read(hostFigures, func(path string, text []byte) { h.Figures[path] = strings.TrimSpace(string(text)) })
-	err = errors.Join(err, m.read([]string{"/etc/os-release"}, func(_ string, text []byte) {
-		for line := range strings.Lines(string(text)) {
-			if name, ok := strings.CutPrefix(line, "PRETTY_NAME="); ok {
-				h.System = strings.Trim(name, "\"\n")
-			}
-		}
-	}))
-	return func(r *Report) { r.Host = h }, err
-}
-
-// dataDirs are where runtimes and kubelets keep their data: a full one is behind many faults.
-var dataDirs = []string{"/", "/run", "/tmp", "/var", "/var/lib/docker", "/var/lib/containerd", "/var/lib/containers", "/var/lib/kubelet", "/var/lib/rancher", "/var/lib/k0s", "/var/log", "/var/log/pods"}
-
-func (m Machine) disks(context.Context) (func(*Report), error) {
-	var all []Disk
-	percent := func(all, free uint64) int { return int(100 * (all - min(free, all)) / max(all, 1)) } //nolint:gosec // up to 100
+	figures := map[string]string{}
+	err := m.read(hostFigures, func(path string, text []byte) { figures[path] = strings.TrimSpace(string(text)) })
 	for _, path := range dataDirs {
 		var st unix.Statfs_t
 		if unix.Statfs(filepath.Join("/", m.Root, path), &st) == nil { // most are not there
-			size := uint64(st.Bsize) //nolint:gosec // of a block
-			all = append(all, Disk{path, fmt.Sprintf("file system %#x", st.Type), (st.Blocks - st.Bavail) * size, st.Blocks * size, percent(st.Blocks, st.Bavail), percent(st.Files, st.Ffree)})
+			figures["df "+path] = fmt.Sprintf("file system %#x, %d of %d blocks of %d bytes free, %d of %d inodes", st.Type, st.Bavail, st.Blocks, st.Bsize, st.Ffree, st.Files)
 		}
 	}
-	return func(r *Report) { r.Disks = append(r.Disks, all...) }, nil
+	return func(r *Report) { r.Host = figures }, err
 }
+
+// dataDirs are where runtimes and kubelets keep their data: a full one is behind many faults.
+var dataDirs = strings.Fields("/ /run /tmp /var /var/lib/docker /var/lib/containerd /var/lib/containers /var/lib/kubelet /var/lib/rancher /var/lib/k0s /var/log /var/log/pods")
 
 var configFiles = []string{
 	"/etc/crictl.yaml", "/etc/crishim/*.yaml", "/etc/docker/daemon.json", "/etc/containerd/config.toml", "/etc/containerd/conf.d/*.toml", "/etc/crio/crio.conf", "/etc/crio/crio.conf.d/*",
@@ -126,39 +78,27 @@ var configFiles = []string{
 
 // configKeys are the keys of configuration files whose values are told: versions, switches, endpoints, drivers, directories,
 // networks, images of sandboxes and hosts of registries.
-var configKeys = words(`version cniVersion apiVersion kind debug disabled_plugins required_plugins imports
+var configKeys = strings.Fields(`version cniVersion apiVersion kind debug disabled_plugins required_plugins imports
 	runtime-endpoint image-endpoint timeout pull-image-on-create address hosts containerRuntimeEndpoint imageServiceEndpoint listen
 	storage-driver snapshotter driver log-driver cgroupDriver cgroup_manager SystemdCgroup exec-opts default-runtime default_runtime default_runtime_name runtime_type userns-remap live-restore
 	data-root exec-root root state runroot graphroot bin_dir bin_dirs conf_dir config_path network_dir plugin_dirs cni-conf-dir cni-bin-dir staticPodPath podLogsDir
 	bip mtu iptables ip-forward ipv6 name type bridge isGateway ipMasq subnet portMappings maxPods max_container_log_line_size max-size max-file
 	sandbox_image sandbox pause_image podSandboxImage pod-infra-container-image registry-mirrors insecure-registries unqualified-search-registries location`)
 
-func words(text string) map[string]bool {
-	set := map[string]bool{}
-	for word := range strings.FieldsSeq(text) {
-		set[word] = true
-	}
-	return set
-}
-
 func (m Machine) config(context.Context) (func(*Report), error) {
-	var all []Config
+	all, broken := map[string]map[string]string{}, error(nil)
 	var files []File
-	var broken error
-	err := m.read(append(slices.Clone(configFiles), m.Files...), func(path string, text []byte) {
-		if slices.ContainsFunc(all, func(c Config) bool { return c.Path == path }) {
-			return // named twice
-		}
+	err := m.read(slices.Concat(configFiles, m.Files), func(path string, text []byte) {
 		settings, err := parse(path, text)
 		if err != nil {
 			broken = errors.Join(broken, fmt.Errorf("%s is not read: it is not well-formed", path))
 		}
-		all = append(all, Config{path, settings})
-		if m.KeepConfig {
+		if _, twice := all[path]; m.KeepConfig && !twice {
 			files = append(files, File{"config" + path, string(text)})
 		}
+		all[path] = settings
 	})
-	return func(r *Report) { r.Config, r.Files = append(r.Config, all...), append(r.Files, files...) }, errors.Join(err, broken)
+	return func(r *Report) { r.Config, r.Files = all, append(r.Files, files...) }, errors.Join(err, broken)
 }
 
 // parse returns the settings of a file that are on the list, in JSON, YAML or TOML.
@@ -176,31 +116,21 @@ func parse(path string, text []byte) (map[string]string, error) {
 	return found, nil
 }
 
-// parseTOML reads the lines of one key and one value each. Values of several lines are none of the list.
+// parseTOML reads the lines of one key and one value each. Names of tables may be anything, and no value of the list has several lines.
 func parseTOML(text string, found map[string]string) {
-	end := ""
+	quotes := "" // of a value of several lines
 	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		if end != "" { // within a value of several lines
-			if strings.Contains(line, end) {
-				end = ""
-			}
-			continue
-		}
-		if strings.HasPrefix(line, "[") {
-			continue // the name of a table may be anything
-		}
-		key, value, ok := strings.Cut(line, "=")
-		value = strings.TrimSpace(value)
-		for _, quotes := range []string{`"""`, "'''"} {
-			if strings.HasPrefix(value, quotes) && strings.Count(value, quotes) < 2 {
-				end = quotes
+		for _, mark := range []string{`"""`, "'''"} {
+			if quotes == "" && strings.Count(line, mark) == 1 {
+				quotes, line = mark, ""
+			} else if quotes == mark && strings.Contains(line, mark) {
+				quotes, line = "", ""
 			}
 		}
 		var tree any
-		if ok && end == "" && yaml.Unmarshal([]byte(value), &tree) == nil {
-			key = strings.Trim(strings.TrimSpace(key), `"'`)
-			collect(key, tree, found)
+		key, value, ok := strings.Cut(line, "=")
+		if ok && quotes == "" && !strings.HasPrefix(strings.TrimSpace(key), "[") && yaml.Unmarshal([]byte(value), &tree) == nil {
+			collect(strings.Trim(key, " \t\"'"), tree, found)
 		}
 	}
 }
@@ -218,25 +148,19 @@ func collect(key string, tree any, found map[string]string) {
 		}
 	case nil:
 	default:
-		if configKeys[key] {
-			if value := bare(fmt.Sprint(tree)); found[key] == "" {
-				found[key] = value
-			} else {
-				found[key] += ", " + value
-			}
+		if slices.Contains(configKeys, key) {
+			found[key] = strings.TrimPrefix(found[key]+", "+Bare(fmt.Sprint(tree)), ", ")
 		}
 	}
 }
 
-// bare returns a value without the credentials that a URL may have: of one with a host only that is left.
-func bare(value string) string {
+// Bare returns a value without the credentials that a URL may have: of one with a host only that is left.
+func Bare(value string) string {
 	if u, err := url.Parse(value); err == nil && u.Host != "" {
 		return u.Scheme + "://" + u.Host
 	}
-	if before, after, at := strings.Cut(value, "@"); at && !strings.HasPrefix(after, "sha256:") {
-		if strings.Contains(before, "://") || strings.Contains(before, ":") {
-			return after[:max(0, strings.IndexAny(after+"/", "/?"))]
-		}
+	if before, after, at := strings.Cut(value, "@"); at && strings.Contains(before, ":") && !strings.HasPrefix(after, "sha256:") {
+		return after[:strings.IndexAny(after+"/", "/?")]
 	}
 	return value
 }

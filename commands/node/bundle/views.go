@@ -2,140 +2,111 @@ package bundle
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
-	"time"
 
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/output"
 )
 
-// The types of this file are the list of what a bundle tells about a runtime. A field of a CRI message that is not
-// copied here is not in a bundle. TestOnlyTheListIsTold compares them with the messages.
+// Message is a message of the CRI with the fields that are on a list, under their names in JSON.
+type Message map[string]any
 
-// Keep selects the parts that a bundle has in addition, on request.
-type Keep struct{ Args, Env bool }
+// The fields that a bundle has. A path names a scalar, so that fields which a later CRI has are left out as well.
+// TestOnlyTheListIsTold compares the lists with the messages.
+const (
+	podFields       = "id metadata.name metadata.namespace metadata.uid metadata.attempt state createdAt runtimeHandler"
+	networkFields   = "network.ip network.additionalIps.ip"
+	containerFields = "id podSandboxId metadata.name metadata.attempt image.image imageRef imageId state createdAt"
+	statusFields    = `startedAt finishedAt exitCode reason message logPath mounts.containerPath mounts.hostPath mounts.readonly mounts.propagation
+		resources.linux.cpuPeriod resources.linux.cpuQuota resources.linux.cpuShares resources.linux.memoryLimitInBytes
+		resources.linux.memorySwapLimitInBytes resources.linux.oomScoreAdj`
+	statsFields     = "cpu.usageNanoCores.value memory.workingSetBytes.value"
+	imageFields     = "id repoTags repoDigests size pinned"
+	conditionFields = "conditions.type conditions.status conditions.reason conditions.message"
+)
 
-// Pod is a sandbox.
-type Pod struct {
-	ID, Name, Namespace, UID, State string
-	Attempt                         uint32
-	Created                         Time
-	RuntimeHandler                  string            `json:",omitempty"`
-	IPs                             []string          `json:",omitempty"`
-	Ports                           []string          `json:",omitempty"`
-	Labels, Annotations             map[string]string `json:",omitempty"`
-}
-
-// Container is an attempt of a container.
-type Container struct {
-	ID, Name, Namespace, Pod, PodID string
-	Attempt                         uint32
-	Image, ImageRef, ImageID        string
-	State                           string
-	Reason, Message                 string `json:",omitempty"` // the runtime's own words
-	ExitCode                        int32
-	Created, Started, Finished      Time
-	LogPath                         string                    `json:",omitempty"`
-	Command                         string                    `json:",omitempty"` // its first word
-	MoreArguments                   int                       // how many follow
-	Arguments                       []string                  `json:",omitempty"` // with --keep-args
-	Environment                     []string                  `json:",omitempty"` // names; with --keep-env NAME=value
-	Mounts                          []Mount                   `json:",omitempty"`
-	Resources                       *Resources                `json:",omitempty"`
-	Labels, Annotations             map[string]string         `json:",omitempty"`
-	CPUNanoCores, MemoryBytes       uint64                    `json:",omitempty"`
-	state                           runtimeapi.ContainerState // for isUnhealthy
-	engineLog                       string
-}
-
-// Mount is a mount of a container.
-type Mount struct {
-	Host, Container, Propagation string
-	ReadOnly                     bool
-}
-
-// Resources are the limits of a container.
-type Resources struct{ CPUPeriod, CPUQuota, CPUShares, Memory, Swap, OOMScore int64 }
-
-// Image is an image of the runtime.
-type Image struct {
-	ID            string
-	Tags, Digests []string `json:",omitempty"`
-	Bytes         uint64
-	Pinned        bool
-}
-
-// Condition is what the runtime says about itself.
-type Condition struct {
-	Type            string
-	Status          bool
-	Reason, Message string `json:",omitempty"`
-}
-
-// Time is a time, "" where it is not known.
-type Time string
-
-func nanoTime(n int64) Time {
-	if n <= 0 {
-		return ""
+// pick adds the fields of a message that are on a list.
+func (out Message) pick(m proto.Message, list string) {
+	var all map[string]any
+	if text, err := protojson.Marshal(m); err == nil && json.Unmarshal(text, &all) == nil {
+		picked, _ := keep(all, "", strings.Fields(list)).(map[string]any)
+		maps.Copy(out, picked)
 	}
-	return Time(time.Unix(0, n).UTC().Format(time.RFC3339))
+}
+
+func keep(tree any, path string, list []string) any {
+	switch tree := tree.(type) {
+	case map[string]any:
+		kept := map[string]any{}
+		for name, value := range tree {
+			if value := keep(value, strings.TrimPrefix(path+"."+name, "."), list); value != nil {
+				kept[name] = value
+			}
+		}
+		if len(kept) > 0 {
+			return kept
+		}
+	case []any:
+		var kept []any
+		for _, value := range tree {
+			if value := keep(value, path, list); value != nil {
+				kept = append(kept, value)
+			}
+		}
+		if kept != nil {
+			return kept
+		}
+	default:
+		if slices.Contains(list, path) {
+			return tree
+		}
+	}
+	return nil
 }
 
 // ownKeys are labels and annotations whose values the kubelet and crishim make themselves.
-var ownKeys = map[string]bool{
-	"io.kubernetes.pod.name": true, "io.kubernetes.pod.namespace": true, "io.kubernetes.pod.uid": true, "io.kubernetes.container.name": true,
-	"io.kubernetes.container.hash": true, "io.kubernetes.container.restartCount": true, "io.kubernetes.container.terminationMessagePath": true,
-	"io.kubernetes.container.terminationMessagePolicy": true, "io.kubernetes.pod.terminationGracePeriod": true, "io.crishim.owner": true,
-	"io.crishim.temporary": true, "io.crishim.paused": true,
-}
+var ownKeys = strings.Fields(`io.kubernetes.pod.name io.kubernetes.pod.namespace io.kubernetes.pod.uid io.kubernetes.container.name
+	io.kubernetes.container.hash io.kubernetes.container.restartCount io.kubernetes.container.terminationMessagePath
+	io.kubernetes.container.terminationMessagePolicy io.kubernetes.pod.terminationGracePeriod io.crishim.owner io.crishim.temporary io.crishim.paused`)
 
 // keys returns the keys, with the values of ownKeys.
 func keys(all map[string]string) map[string]string {
 	out := map[string]string{}
 	for key, value := range all {
 		out[key] = ""
-		if ownKeys[key] {
+		if slices.Contains(ownKeys, key) {
 			out[key] = value
 		}
 	}
 	return out
 }
 
-func newPod(p *runtimeapi.PodSandbox, r *runtimeapi.PodSandboxStatusResponse) Pod {
-	m := p.GetMetadata()
-	out := Pod{
-		ID: p.GetId(), Name: m.GetName(), Namespace: m.GetNamespace(), UID: m.GetUid(), State: word(p.GetState(), "SANDBOX_"), Attempt: m.GetAttempt(),
-		Created: nanoTime(p.GetCreatedAt()), RuntimeHandler: p.GetRuntimeHandler(), Labels: keys(p.GetLabels()), Annotations: keys(p.GetAnnotations()),
-	}
-	if network := r.GetStatus().GetNetwork(); network.GetIp() != "" {
-		out.IPs = append(out.IPs, network.GetIp())
-		for _, ip := range network.GetAdditionalIps() {
-			out.IPs = append(out.IPs, ip.GetIp())
-		}
-	}
+func newPod(p *runtimeapi.PodSandbox, r *runtimeapi.PodSandboxStatusResponse) Message {
+	out := Message{"labels": keys(p.GetLabels()), "annotations": keys(p.GetAnnotations())}
+	out.pick(p, podFields)
+	out.pick(r.GetStatus(), networkFields)
+	var ports []string
 	for _, p := range output.SandboxPorts(r) {
-		out.Ports = append(out.Ports, p.String())
+		ports = append(ports, p.String())
 	}
+	out["ports"] = ports
 	return out
 }
 
-func newContainer(c *runtimeapi.Container, r *runtimeapi.ContainerStatusResponse, pod *runtimeapi.PodSandboxMetadata, use *runtimeapi.ContainerStats, keep Keep) Container {
-	s := r.GetStatus()
-	out := Container{
-		ID: c.GetId(), Name: c.GetMetadata().GetName(), Namespace: pod.GetNamespace(), Pod: pod.GetName(), PodID: c.GetPodSandboxId(), Attempt: c.GetMetadata().GetAttempt(),
-		Image: c.GetImage().GetImage(), ImageRef: c.GetImageRef(), ImageID: c.GetImageId(), State: word(c.GetState(), "CONTAINER_"), state: c.GetState(),
-		Reason: s.GetReason(), Message: s.GetMessage(), ExitCode: s.GetExitCode(), Created: nanoTime(c.GetCreatedAt()), Started: nanoTime(s.GetStartedAt()),
-		Finished: nanoTime(s.GetFinishedAt()), LogPath: s.GetLogPath(), Labels: keys(c.GetLabels()), Annotations: keys(c.GetAnnotations()),
-		CPUNanoCores: use.GetCpu().GetUsageNanoCores().GetValue(), MemoryBytes: use.GetMemory().GetWorkingSetBytes().GetValue(),
-	}
-	for _, m := range s.GetMounts() {
-		out.Mounts = append(out.Mounts, Mount{m.GetHostPath(), m.GetContainerPath(), word(m.GetPropagation(), "PROPAGATION_"), m.GetReadonly()})
-	}
-	if l := s.GetResources().GetLinux(); l != nil {
-		out.Resources = &Resources{l.GetCpuPeriod(), l.GetCpuQuota(), l.GetCpuShares(), l.GetMemoryLimitInBytes(), l.GetMemorySwapLimitInBytes(), l.GetOomScoreAdj()}
-	}
+// Keep selects what a bundle has of containers in addition, on request.
+type Keep struct{ Args, Env bool }
+
+// newContainer returns the view of a container, and the path of the log that its engine keeps.
+func newContainer(c *runtimeapi.Container, r *runtimeapi.ContainerStatusResponse, pod *runtimeapi.PodSandboxMetadata, use *runtimeapi.ContainerStats, more Keep) (out Message, engineLog string) {
+	out = Message{"Namespace": pod.GetNamespace(), "Pod": pod.GetName(), "labels": keys(c.GetLabels()), "annotations": keys(c.GetAnnotations())}
+	out.pick(c, containerFields)
+	out.pick(r.GetStatus(), statusFields)
+	out.pick(use, statsFields)
 	var details struct {
 		LogPath     string `json:"logPath"`
 		RuntimeSpec struct {
@@ -143,49 +114,29 @@ func newContainer(c *runtimeapi.Container, r *runtimeapi.ContainerStatusResponse
 		} `json:"runtimeSpec"`
 	}
 	if json.Unmarshal([]byte(r.GetInfo()["info"]), &details) != nil {
-		return out // a runtime whose verbose status has another form
+		return out, "" // a runtime whose verbose status has another form
 	}
-	out.engineLog = details.LogPath
 	process := details.RuntimeSpec.Process
 	if len(process.Args) > 0 {
-		out.Command, out.MoreArguments = process.Args[0], len(process.Args)-1
-		if first, _, shell := strings.Cut(out.Command, " "); shell { // a whole command line in one word
-			out.Command = first
-		}
+		out["Command"], _, _ = strings.Cut(process.Args[0], " ") // it may be a whole command line in one word
+		out["MoreArguments"] = len(process.Args) - 1
 	}
-	if keep.Args {
-		out.Arguments = process.Args
+	if more.Args {
+		out["Arguments"] = process.Args
 	}
+	var environment []string
 	for _, variable := range process.Env {
-		if name, _, _ := strings.Cut(variable, "="); !keep.Env {
+		if name, _, _ := strings.Cut(variable, "="); !more.Env {
 			variable = name
 		}
-		out.Environment = append(out.Environment, variable)
+		environment = append(environment, variable)
 	}
-	return out
+	out["Environment"] = environment
+	return out, details.LogPath
 }
 
 // isUnhealthy reports whether a container did not end well, was restarted, or does not start.
-func (c *Container) isUnhealthy() bool {
-	switch c.state {
-	case runtimeapi.ContainerState_CONTAINER_RUNNING, runtimeapi.ContainerState_CONTAINER_EXITED:
-		return c.ExitCode != 0 || c.Attempt > 0
-	}
-	return true
-}
-
-func newImage(i *runtimeapi.Image) Image {
-	return Image{i.GetId(), i.GetRepoTags(), i.GetRepoDigests(), i.GetSize(), i.GetPinned()}
-}
-
-func newConditions(s *runtimeapi.RuntimeStatus) (out []Condition) {
-	for _, c := range s.GetConditions() {
-		out = append(out, Condition{c.GetType(), c.GetStatus(), c.GetReason(), c.GetMessage()})
-	}
-	return out
-}
-
-// word is the word of a CRI constant.
-func word(value interface{ String() string }, prefix string) string {
-	return strings.ToLower(strings.TrimPrefix(value.String(), prefix))
+func isUnhealthy(c *runtimeapi.Container, s *runtimeapi.ContainerStatus) bool {
+	ran := c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING || c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
+	return !ran || s.GetExitCode() != 0 || c.GetMetadata().GetAttempt() > 0
 }
