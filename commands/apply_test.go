@@ -88,7 +88,7 @@ func TestApplyRefusesBeforeDialling(t *testing.T) {
 	}{
 		{"no input", "", nil, 2, "no manifest: give files"},
 		{"unknown field", strings.Replace(applyPod1, "image:", "imag:", 1), []string{"-f", "-"}, 2, "standard input: document 1: spec.containers[0].imag: unknown field"},
-		{"other kind", "apiVersion: apps/v1\nkind: Deployment", []string{"-f", "-"}, 2, "Deployment is not supported"},
+		{"other kind", "apiVersion: batch/v1\nkind: Job", []string{"-f", "-"}, 2, "Job is not supported"},
 		{"volume plugin", applyPod1 + "  volumes: [{name: v, nfs: {server: s, path: /}}]", []string{"-f", "-"}, 2, "spec.volumes[0].nfs: Forbidden: needs a volume plugin"},
 		{"two problems", strings.NewReplacer("image:", "imag:", "kind:", "kinds:").Replace(applyPod1 + "---" + applyPod1), []string{"-f", "-"}, 2, "crishim: standard input: document 2: kind: required"},
 		{"a pod of the CRI", "metadata: {name: web}\nlinux: {}", []string{"-"}, 2, "hint: this is a pod's configuration of the CRI: `crishim runp -`"},

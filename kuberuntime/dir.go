@@ -37,8 +37,8 @@ type directory struct {
 	pods     map[string]desired // by uid
 	broken   map[string]bool    // files with problems
 	problem  error
-	warnings error // what of the manifests has no effect
-	settled  bool  // the directory could be listed, and no file has changed within the settle time
+	warnings []string // what of the manifests has no effect
+	settled  bool     // the directory could be listed, and no file has changed within the settle time
 }
 
 type source struct {
@@ -208,10 +208,7 @@ func (f *directory) parse() error {
 			s.good = s.data
 		}
 	}
-	f.pods, f.warnings = pods, nil
-	for _, text := range set.Warnings {
-		f.warnings = errors.Join(f.warnings, errors.New(text))
-	}
+	f.pods, f.warnings = pods, set.Warnings
 	return errors.Join(problems...)
 }
 

@@ -140,7 +140,7 @@ func (l *Loop) RunOnce(ctx context.Context, wait Wait) error {
 			return errors.Join(readErr, err)
 		}
 	}
-	l.report("manifests", l.directory.warnings)
+	l.reportWarnings()
 	pods, err := l.m.GetPods(ctx, true)
 	if err != nil {
 		return errors.Join(readErr, err)
@@ -185,7 +185,7 @@ func (l *Loop) RunOnce(ctx context.Context, wait Wait) error {
 func (l *Loop) iterate(ctx context.Context) {
 	changed, err := l.directory.read()
 	l.report("directory", err)
-	l.report("manifests", l.directory.warnings)
+	l.reportWarnings()
 	l.keepInvalid(err)
 	l.fresh = l.fresh || changed
 	waited := l.state.blocks(false)
@@ -272,6 +272,15 @@ func (l *Loop) recordLive(pods []*pod.Pod) {
 		live[uid] = true
 	}
 	l.live.Store(&live)
+}
+
+// reportWarnings reports what of the manifests has no effect.
+func (l *Loop) reportWarnings() {
+	var all error
+	for _, text := range l.directory.warnings {
+		all = errors.Join(all, errors.New(text))
+	}
+	l.report("manifests", all)
 }
 
 func (l *Loop) report(what string, err error) {

@@ -30,6 +30,7 @@ type applyOptions struct {
 	files   []string
 	set     *manifest.Set
 	wait    podWait
+	copies  int
 	strict  bool
 	dryRun  bool
 	quiet   bool
@@ -38,7 +39,7 @@ type applyOptions struct {
 }
 
 func NewApply(env *cli.Env) *cli.Verb {
-	o := &applyOptions{}
+	o := &applyOptions{copies: 1}
 	return &cli.Verb{
 		Name:      "apply",
 		Usage:     "run pods from Kubernetes manifests",
@@ -49,6 +50,7 @@ func NewApply(env *cli.Env) *cli.Verb {
 			"crishim apply web.yaml", "crishim apply --wait -f pods/", "crishim apply --wait=ready -f job.yaml", "crishim apply --dry-run -f web.yaml"),
 		Flags: slices.Concat([]urfave.Flag{
 			manifestFlag(&o.files),
+			cli.IntFlag(&o.copies, "replicas", "run `N` pods of each Deployment, ReplicaSet and StatefulSet"),
 			cli.BoolFlag(&o.strict, "strict", "refuse kinds that need an API server instead of leaving them out"),
 			cli.BoolFlag(&o.dryRun, "dry-run", "print the CRI requests that would create the pods, and change nothing"),
 			cli.BoolFlag(&o.quiet, "quiet", "do not print the steps", "q"),
@@ -64,8 +66,11 @@ func (o *applyOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 	if o.files = append(o.files, c.Args().Slice()...); len(o.files) == 0 {
 		return cli.Usagef("no manifest: give files, directories of manifests, or - for standard input")
 	}
+	if o.copies < 1 || o.copies > maxCopies {
+		return cli.Usagef("invalid --replicas %d: must be between 1 and %d", o.copies, maxCopies)
+	}
 	if err = cmp.Or(o.wait.check(c), o.view.Check(env), o.plugins.Load(env)); err == nil {
-		o.set, err = readManifests(env, o.files)
+		o.set, err = readManifests(env, o.files, o.copies)
 	}
 	if err == nil && o.strict && o.set.LeftOut != "" {
 		err = cli.BadInput(errors.New("there are kinds that need an API server: " + o.set.LeftOut))
@@ -78,8 +83,10 @@ func (o *applyOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 	return err
 }
 
+const maxCopies = 1000
+
 // readManifests reads all documents and gives each pod its identity.
-func readManifests(env *cli.Env, files []string) (*manifest.Set, error) {
+func readManifests(env *cli.Env, files []string, replicas int) (*manifest.Set, error) {
 	set, err := manifest.Read(env.In, files...)
 	var problems manifest.Errors
 	switch {
@@ -96,6 +103,7 @@ func readManifests(env *cli.Env, files []string) (*manifest.Set, error) {
 	case len(set.Pods) == 0:
 		return nil, cli.BadInput(errors.New("there is no Pod in the input"))
 	}
+	set.Replicate(replicas)
 	for _, p := range set.Pods {
 		if err := kuberuntime.Prepare(p.Pod, "", env.Now()); err != nil {
 			return nil, err

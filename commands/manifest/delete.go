@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	urfave "github.com/urfave/cli/v2"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/suggest"
@@ -19,6 +21,7 @@ import (
 
 type deleteOptions struct {
 	files, names         []string
+	workloads            map[string]bool // of the files
 	grace                *int64
 	ignoreMissing, quiet bool
 	all, yes             bool
@@ -74,14 +77,27 @@ func (o *deleteOptions) check(env *cli.Env, c *urfave.Context) error {
 	case o.in.Namespace != "":
 		return cli.Usagef("give either -f or --namespace, not both: manifests name their namespaces")
 	}
-	set, err := readManifests(env, o.files)
+	set, err := readManifests(env, o.files, 1)
 	if err != nil {
 		return err
 	}
+	o.workloads = map[string]bool{}
 	for _, p := range set.Pods {
 		o.names = append(o.names, kuberuntime.FullName(p.Pod))
+		if p.Workload != nil {
+			o.workloads[workloadOf(p.Pod)] = true
+		}
 	}
 	return nil
+}
+
+// workloadOf names the object of whose template a pod is, "" for other pods.
+func workloadOf(p *v1.Pod) string {
+	owner := metav1.GetControllerOf(p)
+	if owner == nil {
+		return ""
+	}
+	return p.Namespace + "/" + owner.Kind + "/" + owner.Name
 }
 
 func (o *deleteOptions) run(ctx context.Context, env *cli.Env) error {
@@ -101,6 +117,11 @@ func (o *deleteOptions) run(ctx context.Context, env *cli.Env) error {
 	if pods = podsIn(pods, o.in); o.all || len(o.selector) > 0 {
 		if o.names, err = o.choose(ctx, env, r, pods); err != nil || len(o.names) == 0 {
 			return err
+		}
+	}
+	for _, p := range pods { // further replicas
+		if record, err := r.Record(p.UID); err == nil && o.workloads[workloadOf(record.Pod)] && !slices.Contains(o.names, p.FullName()) {
+			o.names = append(o.names, p.FullName())
 		}
 	}
 	found, missing, err := o.find(ctx, r, pods)

@@ -11,6 +11,7 @@ import (
 
 	urfave "github.com/urfave/cli/v2"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -223,6 +224,9 @@ func (p *page) pod(d *kuberuntime.Description, owner kuberuntime.Owner) {
 	}
 	p.optional("IPs", strings.Join(ips, ", "))
 	p.line("Made by", "%s", madeBy(d, owner))
+	if owner := metav1.GetControllerOf(d.Pod); owner != nil {
+		p.optional("Controlled By", owner.Kind+"/"+owner.Name)
+	}
 	p.optional("Labels", pairs(d.Pod.Labels))
 	p.line("UID", "%s", d.Pod.UID)
 	p.line("QoS", "%s", d.Pod.Status.QOSClass)

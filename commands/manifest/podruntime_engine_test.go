@@ -148,7 +148,7 @@ spec:
 			attacker = list.GetContainers()[0].GetId()
 			exec(attacker, "echo of the volume >/v/a/d/mine; mv /v/a/d /v/real; ln -s "+dir+" /v/a/d")
 		}}, conn)
-		set, err := readManifests(env, []string{filepath.Join(dir, "pod.yaml")})
+		set, err := readManifests(env, []string{filepath.Join(dir, "pod.yaml")}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -263,7 +263,7 @@ spec:
   - {name: cat, image: IMAGE, imagePullPolicy: IfNotPresent, stdin: true, command: [cat]}
   - {name: web, image: IMAGE, imagePullPolicy: IfNotPresent, command: [sh, -c, "mkdir /www; echo page >/www/index.html; exec httpd -f -p 127.0.0.1:8000 -h /www"]}
 `, "IMAGE", image)), 0o600))
-		set, err := readManifests(env, []string{file})
+		set, err := readManifests(env, []string{file}, 1)
 		must("manifest", err)
 		p := set.Pods[0].Pod
 		uid := string(p.UID)

@@ -391,7 +391,7 @@ func (w *stage) remove(names []string) {
 func (w *stage) apply(pods map[string]death) {
 	file := filepath.Join(w.dir, "pods.yaml")
 	w.manifests(pods, file)
-	set, err := readManifests(w.env, []string{file})
+	set, err := readManifests(w.env, []string{file}, 1)
 	w.must(err)
 	up := applyOptions{set: set, quiet: true}
 	_ = up.run(w.Context(), w.env)

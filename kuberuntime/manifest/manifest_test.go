@@ -111,7 +111,7 @@ handler: runsc
 func TestParseProblems(t *testing.T) {
 	t.Parallel()
 	cases := []struct{ name, in, want string }{
-		{"other kind", "apiVersion: apps/v1\nkind: Deployment\n", "standard input: document 1: kind: Deployment is not supported; crishim runs Pod, List, ConfigMap, Secret and RuntimeClass documents"},
+		{"other kind", "apiVersion: batch/v1\nkind: Job\n", "standard input: document 1: kind: Job is not supported; crishim runs Pod, Deployment, ReplicaSet, StatefulSet, DaemonSet, List, ConfigMap, Secret and RuntimeClass documents"},
 		{"no kind", "a: 1", "standard input: document 1: kind: required"},
 		{"no object", "just text", "standard input: document 1: is not an object with apiVersion and kind"},
 		{"other version", "apiVersion: v2\nkind: Pod", `standard input: document 1: apiVersion: invalid "v2": must be "v1" for a Pod`},
@@ -125,7 +125,7 @@ func TestParseProblems(t *testing.T) {
 		{"twice", minimal + "---\n" + minimal, "standard input: document 2: metadata.name: Pod default/web is already defined in standard input, document 1"},
 		{"duplicate key", "kind: Pod\nkind: Pod\n", `standard input: document 1: not valid YAML: line 2: key "kind" already set in map`},
 		{"bad base64", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {a: '%'}", "standard input: document 1: data[a]: is not base64"},
-		{"list item", "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Node}]", "standard input: document 1: items[0].kind: Node is not supported; crishim runs Pod, List, ConfigMap, Secret and RuntimeClass documents"},
+		{"list item", "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Node}]", "standard input: document 1: items[0].kind: Node is not supported; crishim runs Pod, Deployment, ReplicaSet, StatefulSet, DaemonSet, List, ConfigMap, Secret and RuntimeClass documents"},
 		{"bad image", strings.Replace(minimal, "busybox", "BusyBox:a:b", 1), `standard input: document 1: spec.containers[0].image: Invalid value: "BusyBox:a:b": must be an image reference: invalid reference format: repository name (library/BusyBox) must be lowercase`},
 		{"duplicate name", minimal + "  - {name: main, image: busybox}\n", `standard input: document 1: spec.containers[1].name: Duplicate value: "main"`},
 	}

@@ -14,9 +14,11 @@ import (
 	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
+	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 )
@@ -30,7 +32,8 @@ type Source struct {
 
 type Pod struct {
 	*v1.Pod
-	Source Source
+	Source   Source
+	Workload *metav1.OwnerReference // the object of whose template it is; nil for a Pod
 }
 
 // Set is what an input holds. ConfigMaps and Secrets are keyed "namespace/name".
@@ -234,7 +237,7 @@ func (p *parser) addValue(src Source, value any) {
 	case ofCluster:
 		p.problem(src, "apiVersion", fmt.Sprintf("invalid %q: must begin with %q for a %s", version, group, kind))
 	case !known:
-		p.problem(src, "kind", kind+" is not supported; crishim runs Pod, List, ConfigMap, Secret and RuntimeClass documents")
+		p.problem(src, "kind", kind+" is not supported; crishim runs Pod, Deployment, ReplicaSet, StatefulSet, DaemonSet, List, ConfigMap, Secret and RuntimeClass documents")
 	case version != wanted:
 		p.problem(src, "apiVersion", fmt.Sprintf("invalid %q: must be %q for a %s", version, wanted, kind))
 	case strings.HasSuffix(kind, "List"):
@@ -256,6 +259,7 @@ func criHint(file string, object map[string]any) string {
 }
 
 var kinds = map[string]string{
+	"Deployment": "apps/v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1",
 	"Pod": "v1", "ConfigMap": "v1", "Secret": "v1", "RuntimeClass": "node.k8s.io/v1",
 	"List": "v1", "PodList": "v1", "ConfigMapList": "v1", "SecretList": "v1",
 }
@@ -320,7 +324,7 @@ func (p *parser) addObject(src Source, kind string, object map[string]any) {
 		// What some cluster once observed and decided says nothing about this host.
 		pod.Status = v1.PodStatus{}
 		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = nil, nil
-		p.Pods = append(p.Pods, Pod{pod, src})
+		p.Pods = append(p.Pods, Pod{Pod: pod, Source: src})
 	case "ConfigMap":
 		cm := &v1.ConfigMap{}
 		if !p.decode(src, kind, object, cm) {
@@ -351,7 +355,7 @@ func (p *parser) addObject(src Source, kind string, object map[string]any) {
 		p.checkText(src, "metadata.name", secret.Name, validation.IsDNS1123Subdomain)
 		checkKeys(p, src, "data", secret.Data)
 		p.checkDockerConfig(src, secret)
-	default:
+	case "RuntimeClass":
 		class := &nodev1.RuntimeClass{}
 		if !p.decode(src, kind, object, class) {
 			return
@@ -359,6 +363,60 @@ func (p *parser) addObject(src Source, kind string, object map[string]any) {
 		p.RuntimeClasses[class.Name] = class
 		p.checkText(src, "metadata.name", class.Name, validation.IsDNS1123Subdomain)
 		p.checkText(src, "handler", class.Handler, validation.IsDNS1123Label)
+	default:
+		p.addWorkload(src, kind, object)
+	}
+}
+
+func (p *parser) addWorkload(src Source, kind string, object map[string]any) {
+	switch kind {
+	case "Deployment":
+		if d := (&appsv1.Deployment{}); p.decode(src, kind, object, d) {
+			p.addTemplate(src, kind, d, d.Spec.Selector, &d.Spec.Template)
+		}
+	case "ReplicaSet":
+		if r := (&appsv1.ReplicaSet{}); p.decode(src, kind, object, r) {
+			p.addTemplate(src, kind, r, r.Spec.Selector, &r.Spec.Template)
+		}
+	case "DaemonSet":
+		if d := (&appsv1.DaemonSet{}); p.decode(src, kind, object, d) {
+			p.addTemplate(src, kind, d, d.Spec.Selector, &d.Spec.Template)
+		}
+	case "StatefulSet":
+		if s := (&appsv1.StatefulSet{}); p.decode(src, kind, object, s) {
+			p.addTemplate(src, kind, s, s.Spec.Selector, &s.Spec.Template)
+			if len(s.Spec.VolumeClaimTemplates) > 0 {
+				p.problem(src, "spec.volumeClaimTemplates", "need a volume plugin")
+			}
+		}
+	}
+}
+
+// addTemplate adds the first pod of a workload.
+func (p *parser) addTemplate(src Source, kind string, owner metav1.Object, selector *metav1.LabelSelector, template *v1.PodTemplateSpec) {
+	pod := &v1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+	pod.Namespace, pod.Name = owner.GetNamespace(), owner.GetName()+"-0"
+	ref := metav1.OwnerReference{APIVersion: kinds[kind], Kind: kind, Name: owner.GetName(), Controller: new(true)}
+	pod.OwnerReferences = []metav1.OwnerReference{ref}
+	p.checkText(src, "metadata.name", owner.GetName(), validation.IsDNS1123Subdomain)
+	if selects, err := metav1.LabelSelectorAsSelector(selector); err != nil || selects.Empty() || !selects.Matches(labels.Set(pod.Labels)) {
+		p.problem(src, "spec.selector", "must match the labels of the template")
+	}
+	src.Path = join(src.Path, "spec.template")
+	if p.isFirst(src, "Pod", pod) {
+		p.Pods = append(p.Pods, Pod{pod, src, &ref})
+	}
+}
+
+// Replicate makes the pods of Deployments, ReplicaSets and StatefulSets n times, with an ordinal in the name. A DaemonSet has one
+// pod on a node.
+func (s *Set) Replicate(n int) {
+	for _, first := range s.Pods {
+		for i := 1; i < n && first.Workload != nil && first.Workload.Kind != "DaemonSet"; i++ {
+			pod := first.DeepCopy()
+			pod.Name = fmt.Sprintf("%s-%d", first.Workload.Name, i)
+			s.Pods = append(s.Pods, Pod{pod, first.Source, first.Workload})
+		}
 	}
 }
 
@@ -410,6 +468,10 @@ func (p *parser) decode(src Source, kind string, object map[string]any, into met
 	if into.GetNamespace() == "" {
 		into.SetNamespace("default")
 	}
+	return p.isFirst(src, kind, into)
+}
+
+func (p *parser) isFirst(src Source, kind string, into metav1.Object) bool {
 	id := kind + " " + key(into.GetNamespace(), into.GetName())
 	if first, twice := p.seen[id]; twice && into.GetName() != "" {
 		p.problem(src, "metadata.name", fmt.Sprintf("%s is already defined in %s, document %d", id, fileName(first.File), first.Document))
