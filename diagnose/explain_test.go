@@ -122,6 +122,13 @@ func TestVerdicts(t *testing.T) {
 			}
 		}
 	}
+	hostPath := func(missing ...string) change {
+		return func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
+			p.Pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/no/such"}}}}
+			p.Pod.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v"}}
+			p.Missing = missing
+		}
+	}
 	foreign := detail(Container{Architecture: "s390x"})
 	for name, c := range map[string]struct {
 		facts *Facts
@@ -181,6 +188,8 @@ func TestVerdicts(t *testing.T) {
 		"a host port that another pod has":    {recorded(-1, noSandbox, told("", "FailedCreatePodSandBox", "", "host port 80/TCP is taken by pod default/web")), "error port-taken"},
 		"a host port that another has":        {recorded(-1, noSandbox, told("", "FailedCreatePodSandBox", "", "Bind for 0.0.0.0:80 failed: port is already allocated")), "error port-taken"},
 		"no volume":                           {recorded(-1, noSandbox, told("", "FailedMount", "", "volume v: stat /x: no such file or directory")), "error mount-missing"},
+		"no path of the host":                 {recorded(-1, waiting("CreateContainerError"), hostPath("/no/such"), told("main", "Failed", "CreateContainerError", "stat /no/such: no such file or directory")), "error mount-missing"},
+		"a path that may be on the host":      {recorded(-1, waiting("CreateContainerError"), hostPath(), told("main", "Failed", "CreateContainerError", "stat /no/such: no such file or directory")), "error command-not-found"},
 		"not ready":                           {recorded(-1, probed), "error not-ready"},
 		"ended by its probe":                  {recorded(137, told("main", "Started", "", ""), killing(plan.ReasonLiveness, "failed its liveness probe"), killing("", "stopping container main")), "error killed-by-probe"},
 		"runs again after its probe": {recorded(-1, func(_ *Facts, p *Pod, c *pod.ContainerStatus) {

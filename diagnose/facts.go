@@ -57,6 +57,7 @@ type Pod struct {
 	Owner      kuberuntime.Owner
 	Containers map[string]*Container // details, by id; of those that run or did not end well
 	Ports      map[int32]Holder      // that the pod wants on the host and another process has
+	Missing    []string              // paths of its hostPath volumes that are not there
 	Journal    []client.EngineEvent  // of the pod's containers and sandboxes; the oldest first
 }
 
@@ -127,7 +128,13 @@ func (c *Collector) Pod(ctx context.Context, p *pod.Pod) (*Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Pod{Description: d, Owner: c.manager.OwnerOf(ctx, p), Containers: map[string]*Container{}}, nil
+	out := &Pod{Description: d, Owner: c.manager.OwnerOf(ctx, p), Containers: map[string]*Container{}}
+	for _, volume := range d.Pod.Spec.Volumes {
+		if volume.HostPath != nil && !c.o.Host.exists(volume.HostPath.Path) {
+			out.Missing = append(out.Missing, volume.HostPath.Path)
+		}
+	}
+	return out, nil
 }
 
 // Collect collects the facts of these pods and of the node. Containers that are removed meanwhile are left out.
@@ -218,7 +225,7 @@ func (c *Collector) container(ctx context.Context, attempt *pod.ContainerStatus)
 	}
 	out.Architecture = c.foreignImage(ctx, cmp.Or(r.GetStatus().GetImageId(), r.GetStatus().GetImageRef(), attempt.Image))
 	for _, m := range attempt.Mounts {
-		if full := filesystems(m.GetHostPath()); !m.GetReadonly() && len(full) > 0 && min(full[0].Space, full[0].Inodes) == 0 {
+		if full := c.o.Host.filesystems(m.GetHostPath()); !m.GetReadonly() && len(full) > 0 && min(full[0].Space, full[0].Inodes) == 0 {
 			out.Full = append(out.Full, m.GetContainerPath())
 		}
 		if path := m.GetHostPath(); path != "" && !c.o.Host.exists(path) && !slices.Contains(out.Missing, path) {

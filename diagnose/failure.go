@@ -211,7 +211,7 @@ var pullMeaning = map[Code][]string{
 func missingSource(p *Pod, c *v1.Container, text string) string {
 	for _, volume := range p.Pod.Spec.Volumes {
 		used := slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume.Name })
-		if used && volume.HostPath != nil && strings.Contains(text, volume.HostPath.Path) && !(Host{}).exists(volume.HostPath.Path) {
+		if used && volume.HostPath != nil && strings.Contains(text, volume.HostPath.Path) && slices.Contains(p.Missing, volume.HostPath.Path) {
 			return volume.HostPath.Path
 		}
 	}

@@ -49,7 +49,7 @@ type Memory struct {
 // group returns the directory of the cgroup of a container's process, of a controller for version 1; "" where it is not there.
 func (h Host) group(pid int, id, controller string) (dir string, version int) {
 	text, err := bounded.ReadFile(h.path(fmt.Sprintf("/proc/%d/cgroup", pid)), 1<<20)
-	if pid <= 0 || err != nil {
+	if pid <= 0 || err != nil || h.Hidden {
 		return "", 0
 	}
 	for line := range strings.Lines(string(text)) {
@@ -122,12 +122,12 @@ type Filesystem struct {
 }
 
 // filesystems measures the filesystems of paths, each once, by the first path on it. Paths that are not there are left out.
-func filesystems(paths ...string) (list []Filesystem) {
+func (h Host) filesystems(paths ...string) (list []Filesystem) {
 	seen := map[uint64]bool{}
 	for _, path := range paths {
 		var file unix.Stat_t
 		var st unix.Statfs_t
-		if unix.Stat(path, &file) != nil || seen[file.Dev] || unix.Statfs(path, &st) != nil || st.Blocks == 0 {
+		if h.Hidden || path == "" || unix.Stat(h.path(path), &file) != nil || seen[file.Dev] || unix.Statfs(h.path(path), &st) != nil || st.Blocks == 0 {
 			continue
 		}
 		seen[file.Dev] = true
@@ -153,7 +153,7 @@ func (c *Collector) node(ctx context.Context) (n Node) {
 			paths = append(paths, one.GetFsId().GetMountpoint())
 		}
 	}
-	n.Filesystems = filesystems(append(paths, c.o.Dirs.Root, c.o.Dirs.Logs)...)
+	n.Filesystems = c.o.Host.filesystems(append(paths, c.o.Dirs.Root, c.o.Dirs.Logs)...)
 	proc, err := procfs.NewFS(c.o.Host.path("/proc"))
 	if err == nil {
 		var stat procfs.Stat
@@ -213,7 +213,7 @@ func (h Host) leases() map[string]int {
 	files, _ := filepath.Glob(h.path("/var/lib/cni/networks/*/*"))
 	out := map[string]int{}
 	for _, file := range files {
-		if net.ParseIP(filepath.Base(file)) != nil {
+		if !h.Hidden && net.ParseIP(filepath.Base(file)) != nil {
 			out[filepath.Base(filepath.Dir(file))]++
 		}
 	}
@@ -260,7 +260,7 @@ func (c *Collector) ports(f *Facts) {
 func (h Host) listeners(f *Facts) map[int32]Holder {
 	out := map[int32]Holder{}
 	proc, err := procfs.NewFS(h.path("/proc"))
-	if err != nil {
+	if err != nil || h.Hidden {
 		return out
 	}
 	byInode := map[string]int32{}

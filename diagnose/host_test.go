@@ -151,7 +151,26 @@ func TestFilesystemsOnce(t *testing.T) {
 	if err := os.Mkdir(b, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if got := filesystems("", filepath.Join(a, "none"), a, b); len(got) != 1 || got[0].Path != a || got[0].Space <= 0 {
+	if got := (Host{}).filesystems("", filepath.Join(a, "none"), a, b); len(got) != 1 || got[0].Path != a || got[0].Space <= 0 {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// TestHiddenHost: in a container without the files of the host nothing is concluded from the container's own.
+func TestHiddenHost(t *testing.T) {
+	t.Parallel()
+	h := hostWith(t, map[string]string{
+		"/var/lib/cni/networks/pods/10.0.0.2": "x", "/proc/7/cgroup": "0::/docker/" + id + "\n", "/sys/fs/cgroup/cgroup.controllers": "memory",
+		"/proc/net/tcp": "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   0: 00000000:0050 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 7 1\n",
+	})
+	seen := func() string {
+		return fmt.Sprint(h.memory(7, id) != nil, len(h.leases()), len(h.listeners(&Facts{})), len(h.filesystems("/")), h.exists("/none"))
+	}
+	if got := seen(); got != "true 1 1 1 false" {
+		t.Errorf("seen: %s", got)
+	}
+	h.Hidden = true
+	if got := seen(); got != "false 0 0 0 true" {
+		t.Errorf("hidden: %s", got)
 	}
 }

@@ -31,7 +31,8 @@ type feed struct {
 	env    *cli.Env
 	conn   *client.Conn
 	filter *cli.Filter
-	local  bool
+	local  bool             // the runtime is on this machine
+	sees   bool             // so are its files
 	asked  chan struct{}    // requests lists at once
 	states map[string]state // of the containers in the last lists
 
@@ -54,7 +55,7 @@ func newFeed(env *cli.Env, conn *client.Conn, filter *cli.Filter) *feed {
 	if conn.Embedded {
 		at = conn.Engine.Host
 	}
-	return &feed{env: env, conn: conn, filter: filter, local: strings.HasPrefix(at, "unix://") && conn.SeesHost(), asked: make(chan struct{}, 1), disk: unknownNode()}
+	return &feed{env: env, conn: conn, filter: filter, local: strings.HasPrefix(at, "unix://"), sees: conn.SeesHost(), asked: make(chan struct{}, 1), disk: unknownNode()}
 }
 
 // lists asks for pods and containers, and for the status of those that have ended since.
@@ -167,7 +168,7 @@ func (f *feed) node(ctx context.Context) Node {
 			of := res.GetImageFilesystems()[0]
 			f.disk = unknownNode()
 			f.disk.Images = cli.Amount(of.GetUsedBytes())
-			if directory := of.GetFsId().GetMountpoint(); f.local && fs.ValidPath(strings.TrimPrefix(directory, "/")) {
+			if directory := of.GetFsId().GetMountpoint(); f.local && f.sees && fs.ValidPath(strings.TrimPrefix(directory, "/")) {
 				f.disk.addDisk(directory)
 			}
 		}
