@@ -5,11 +5,13 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"io"
 	"log"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -31,6 +33,16 @@ func secured(t *testing.T, c *container, needClient bool) *httptest.Server {
 	return s
 }
 
+// caOf writes the server's certificate to a file.
+func caOf(t *testing.T, s *httptest.Server) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
 // through is raw as it is reached through the server.
 func through(c *container, s *httptest.Server, raw string) string {
 	return strings.Replace(raw, "http://"+c.http.Listener.Addr().String(), s.URL, 1)
@@ -44,7 +56,7 @@ func TestTLS(t *testing.T) {
 		return exit(3)
 	}}).start(t)
 	server, strict := secured(t, c, false), secured(t, c, true)
-	ca := test.WritePEM(t, "CERTIFICATE", server.Certificate().Raw)
+	ca := caOf(t, server)
 	cert, key := test.Certificate(t)
 	unknown := func(err error) bool { return errors.As(err, new(x509.UnknownAuthorityError)) }
 	for _, test := range []struct {
@@ -89,7 +101,7 @@ func TestTLS(t *testing.T) {
 func TestForwardOverTLS(t *testing.T) {
 	c := pod(t)
 	server := secured(t, c, false)
-	ca := test.WritePEM(t, "CERTIFICATE", server.Certificate().Raw)
+	ca := caOf(t, server)
 	f := startForward(t, func(ctx context.Context) (string, error) {
 		raw, err := c.forwardURL(ctx)
 		return through(c, server, raw), err

@@ -34,15 +34,12 @@ func Certificate(t testing.TB) (certFile, keyFile string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return WritePEM(t, "CERTIFICATE", der), WritePEM(t, "PRIVATE KEY", keyDER)
-}
-
-// WritePEM puts something into a PEM file that goes with the test.
-func WritePEM(t testing.TB, kind string, der []byte) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "tls.pem")
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
+	dir := t.TempDir()
+	certFile, keyFile = filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "PRIVATE KEY", Bytes: keyDER}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	return path
+	return certFile, keyFile
 }

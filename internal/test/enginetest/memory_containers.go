@@ -208,15 +208,6 @@ func (m *Memory) ContainerRemove(ctx context.Context, id string, o container.Rem
 	})
 }
 
-// ContainerRename implements the client's method.
-func (m *Memory) ContainerRename(ctx context.Context, id, name string) error {
-	return m.do(ctx, "ContainerRename", id, func(c *memoryContainer) error {
-		c.name = name
-		m.containerEvent(c, events.ActionRename)
-		return nil
-	})
-}
-
 // ContainerUpdate implements the client's method for memory and processors.
 func (m *Memory) ContainerUpdate(ctx context.Context, id string, u container.UpdateConfig) (container.UpdateResponse, error) {
 	return callOn(ctx, m, "ContainerUpdate", id, func(c *memoryContainer) (container.UpdateResponse, error) {

@@ -1,18 +1,11 @@
 package kubeapi
 
 import (
-	"fmt"
-	"strings"
-
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/klog/v2"
-
-	"github.com/crishim/crishim/kuberuntime/manifest"
 )
 
 // createDaemonSet adds a DaemonSet, and its pods.
@@ -43,9 +36,6 @@ func (s *Server) rollOut(set *appsv1.DaemonSet) {
 		p := &v1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: *template.Spec.DeepCopy()}
 		p.GenerateName, p.Namespace, p.Spec.NodeName = set.Name+"-", set.Namespace, n.Name
 		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))}
-		if !tolerates(p, n.Taints, v1.TaintEffectNoSchedule) || !tolerates(p, n.Taints, v1.TaintEffectNoExecute) {
-			continue
-		}
 		if _, err := s.addPod(p); err != nil {
 			s.event(p, v1.EventTypeWarning, "FailedCreate", "Error creating: "+err.Error())
 		}
@@ -97,45 +87,4 @@ func (s *Server) countPods(p *v1.Pod) {
 		set.Status = status
 		return true
 	})
-}
-
-// admit refuses what the namespace's Pod Security level does not allow, of what a pod of crishim has.
-func (s *Server) admit(p *v1.Pod) error {
-	namespace, err := s.store.get(kindOf("namespaces"), "", p.Namespace)
-	if err != nil {
-		return err
-	}
-	level := namespace.GetLabels()["pod-security.kubernetes.io/enforce"]
-	var violations []string
-	if p.Spec.HostNetwork || p.Spec.HostPID || p.Spec.HostIPC {
-		violations = append(violations, fmt.Sprintf("host namespaces (hostNetwork=%t, hostPID=%t)", p.Spec.HostNetwork, p.Spec.HostPID))
-	}
-	for _, v := range p.Spec.Volumes {
-		if v.HostPath != nil {
-			violations = append(violations, fmt.Sprintf("hostPath volumes (volume %q)", v.Name))
-		}
-	}
-	for _, c := range manifest.Containers(p) {
-		if c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged {
-			violations = append(violations, fmt.Sprintf("privileged (container %q must not set securityContext.privileged=true)", c.Name))
-		}
-	}
-	if level == "" || level == "privileged" || len(violations) == 0 {
-		return nil
-	}
-	return apierrors.NewForbidden(kindOf("pods").groupResource(), p.Name, fmt.Errorf("violates PodSecurity %q: %s", level+":latest", strings.Join(violations, ", ")))
-}
-
-// tolerates reports whether a pod tolerates those taints of a node that have an effect.
-func tolerates(p *v1.Pod, taints []v1.Taint, effect v1.TaintEffect) bool {
-	for i := range taints {
-		tolerated := taints[i].Effect != effect
-		for j := range p.Spec.Tolerations {
-			tolerated = tolerated || p.Spec.Tolerations[j].ToleratesTaint(klog.Background(), &taints[i], false)
-		}
-		if !tolerated {
-			return false
-		}
-	}
-	return true
 }

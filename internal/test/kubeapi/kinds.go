@@ -1,7 +1,6 @@
 package kubeapi
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/version"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
@@ -93,17 +91,12 @@ func (s *Server) handler() http.Handler {
 		}
 		mux.HandleFunc("GET "+all, s.serve(k, "list", "", s.list))
 		mux.HandleFunc("POST "+all, s.serve(k, "create", "", create))
-		mux.HandleFunc("DELETE "+all, s.serve(k, "deletecollection", "", s.deleteAll))
 		mux.HandleFunc("GET "+all+"/{name}", s.serve(k, "get", "", s.get))
 		mux.HandleFunc("DELETE "+all+"/{name}", s.serve(k, "delete", "", s.delete))
-		mux.HandleFunc("PATCH "+all+"/{name}", s.serve(k, "patch", "", s.patch))
 	}
 	pods := kindOf("pods")
-	for sub, do := range map[string]func(*call) error{"exec": s.exec, "attach": s.attach} {
-		// An upgrade to a WebSocket is a GET. Since Kubernetes 1.35 it needs the right to create, too.
-		mux.HandleFunc("/api/v1/namespaces/{namespace}/pods/{name}/"+sub, s.serve(pods, "create", sub, do))
-	}
-	mux.HandleFunc("GET /api/v1/namespaces/{namespace}/pods/{name}/log", s.serve(pods, "get", "log", s.log))
+	// An upgrade to a WebSocket is a GET. Since Kubernetes 1.35 it needs the right to create, too.
+	mux.HandleFunc("/api/v1/namespaces/{namespace}/pods/{name}/exec", s.serve(pods, "create", "exec", s.exec))
 	s.discovery(mux)
 	return mux
 }
@@ -179,12 +172,7 @@ func (c *call) read(into any) error {
 	if len(data) == 0 {
 		return nil
 	}
-	if o, ok := into.(runtime.Object); ok && bytes.HasPrefix(data, []byte("k8s\x00")) { // protobuf, which kubectl create sends
-		_, _, err = scheme.Codecs.UniversalDeserializer().Decode(data, nil, o)
-	} else {
-		err = json.Unmarshal(data, into)
-	}
-	if err != nil {
+	if err := json.Unmarshal(data, into); err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
 	return nil
@@ -255,16 +243,6 @@ func columnsOf(resource string) ([]string, func(object) []any) {
 			}
 			return []any{node.Name, status, age(o), node.Status.NodeInfo.ContainerRuntimeVersion}
 		}
-	case "daemonsets":
-		return []string{"Name", "Desired", "Ready", "Age"}, func(o object) []any {
-			status := o.(*appsv1.DaemonSet).Status
-			return []any{o.GetName(), fmt.Sprint(status.DesiredNumberScheduled), fmt.Sprint(status.NumberReady), age(o)}
-		}
-	case "events":
-		return []string{"Age", "Type", "Reason", "Object", "Message"}, func(o object) []any {
-			e := o.(*v1.Event)
-			return []any{age(o), e.Type, e.Reason, "pod/" + e.InvolvedObject.Name, e.Message}
-		}
 	case "pods":
 		return []string{"Name", "Ready", "Status", "Restarts", "Age", "Node"}, func(o object) []any {
 			pod := o.(*v1.Pod)
@@ -314,16 +292,14 @@ func (s *Server) discovery(mux *http.ServeMux) {
 		}
 		one := metav1.APIResource{
 			Name: k.resource, SingularName: strings.ToLower(k.name), Kind: k.name, Namespaced: k.namespaced,
-			Verbs: metav1.Verbs{"create", "delete", "deletecollection", "get", "list", "patch", "watch"},
+			Verbs: metav1.Verbs{"create", "delete", "get", "list", "watch"},
 		}
 		if k.short != "" {
 			one.ShortNames = []string{k.short}
 		}
 		list.APIResources = append(list.APIResources, one)
 		if k.resource == "pods" {
-			for sub, verb := range map[string]string{"exec": "create", "attach": "create", "log": "get"} {
-				list.APIResources = append(list.APIResources, metav1.APIResource{Name: "pods/" + sub, Kind: "Pod", Namespaced: true, Verbs: metav1.Verbs{verb}})
-			}
+			list.APIResources = append(list.APIResources, metav1.APIResource{Name: "pods/exec", Kind: "Pod", Namespaced: true, Verbs: metav1.Verbs{"create"}})
 		}
 	}
 	serve("/apis", groups)

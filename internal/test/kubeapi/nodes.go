@@ -31,7 +31,6 @@ const (
 	Ready    State = iota
 	NotReady       // its kubelet is gone: pods stay as they are, and no call gets through
 	Hanging        // says that it is ready, but its kubelet does nothing and answers no call
-	Refusing       // runs pods, but refuses exec, attach and logs
 	Stuck          // takes pods, which stay pending with an event: it cannot make sandboxes
 )
 
@@ -84,7 +83,6 @@ func (s *Server) addNode(ctx context.Context, o Node) error {
 	}
 	_, err = s.store.create(kindOf("nodes"), &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: o.Name, Labels: labels, Annotations: annotations},
-		Spec:       v1.NodeSpec{Taints: o.Taints},
 		Status: v1.NodeStatus{
 			Conditions: readiness(Ready),
 			Addresses:  []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: n.address}, {Type: v1.NodeHostName, Address: o.Name}},
@@ -186,8 +184,6 @@ func (n *node) reach(ctx context.Context) (_ context.Context, end func(), err er
 		switch state {
 		case NotReady:
 			return nil, nil, dialError(n, "connect: no route to host")
-		case Refusing:
-			return nil, nil, dialError(n, "connect: connection refused")
 		case Hanging:
 			select {
 			case <-changed:

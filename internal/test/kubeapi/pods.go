@@ -41,9 +41,6 @@ func (s *Server) addPod(p *v1.Pod) (object, error) {
 	if problems := manifest.Validate(forRuntime(p, nil), &manifest.Set{}); p.Name != "" && len(problems) > 0 {
 		return nil, apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Pod").GroupKind(), p.Name, problems)
 	}
-	if err := s.admit(p); err != nil {
-		return nil, err
-	}
 	scheduled, why := s.schedule(p)
 	p.Status = v1.PodStatus{Phase: v1.PodPending, Conditions: []v1.PodCondition{scheduled}}
 	created, err := s.store.create(kindOf("pods"), p)
@@ -64,10 +61,6 @@ func (s *Server) addPod(p *v1.Pod) (object, error) {
 	s.workers[p.UID] = w
 	s.work.Go(func() { w.keep(ctx) })
 	s.mu.Unlock()
-	if !tolerates(p, n.Taints, v1.TaintEffectNoExecute) {
-		s.event(p, v1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod "+p.Namespace+"/"+p.Name)
-		return s.deletePod(p, &metav1.DeleteOptions{}), nil
-	}
 	return created, nil
 }
 

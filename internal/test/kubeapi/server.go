@@ -10,20 +10,17 @@
 // ask for; others are real ones, such as an image that the runtime cannot pull. hack/kubeapi runs
 // the server on its own.
 //
-// In reading order: server.go starts and ends it; kinds.go lists what it knows, for discovery and
+// In reading order: server.go starts and ends it; kinds.go lists the kinds of objects, for discovery and
 // kubectl get; store.go has lists and watches; nodes.go has the nodes; pods.go runs pods, as a
-// kubelet; daemonsets.go makes those of DaemonSets, and says which pods a namespace and a node
-// take; sessions.go has exec, attach and logs.
+// kubelet; daemonsets.go makes the pods of DaemonSets; sessions.go has exec.
 //
-// Its limits: objects can be read, listed, watched, created, changed by merge patches, and deleted
-// (one, or all that a selector takes), with label selectors and the field selectors that kubectl
-// uses. It answers in JSON only; no paging, quota, default values but those of pods, or service
-// account tokens. A wrong token is refused, but roles are only kept: Forbid says what is not
-// allowed. Of Pod Security there is what concerns host namespaces, hostPath and privileged. The
-// scheduler takes the first ready node that the nodeSelector allows, once; a DaemonSet gets its
-// pods when it is created or has another template, all at once; what is in a namespace outlives it.
+// Its limits: objects can be read, listed, watched, created and deleted, with label selectors and the
+// field selectors that kubectl uses. It speaks JSON only; no paging, quota, default values but those of
+// pods, or service account tokens. A wrong token is refused, but roles are only kept: Forbid takes
+// rights away. The scheduler takes the first ready node that the nodeSelector allows, once; a DaemonSet
+// gets its pods when it is created; the objects of a namespace outlive it.
 // Pods have what package kuberuntime can do: no ConfigMaps, Secrets, Services or persistent
-// volumes. Logs have no times, and exec and attach no protocols before v4.
+// volumes. exec has no protocols before v4.
 package kubeapi
 
 import (
@@ -72,7 +69,6 @@ type Node struct {
 	Labels   map[string]string
 	// Annotations are added to that of kubeadm with the runtime's socket.
 	Annotations map[string]string
-	Taints      []v1.Taint
 	// HostPaths says where paths of the node are on this machine. A hostPath volume of one of these paths, or of
 	// something below it, is mounted from there.
 	HostPaths map[string]string

@@ -19,8 +19,6 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 	utilexec "k8s.io/client-go/util/exec"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
-
-	"github.com/crishim/crishim/logfile"
 )
 
 // container finds the container that a request is about, and its node.
@@ -57,21 +55,9 @@ func (s *Server) container(c *call) (*node, v1.ContainerStatus, error) {
 	return nil, none, apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for pod %s", name, p.Name))
 }
 
-func (s *Server) exec(c *call) error {
-	return s.session(c, func(ctx context.Context, n *node, id string, o remotecommand.StreamOptions) (string, error) {
-		return n.runtime.manager.GetExec(ctx, id, c.query["command"], o.Stdin != nil, o.Stdout != nil, o.Stderr != nil, o.Tty)
-	})
-}
-
-func (s *Server) attach(c *call) error {
-	return s.session(c, func(ctx context.Context, n *node, id string, o remotecommand.StreamOptions) (string, error) {
-		return n.runtime.manager.GetAttach(ctx, id, o.Stdin != nil, o.Stdout != nil, o.Stderr != nil, o.Tty)
-	})
-}
-
-// session connects the client with the streaming server of the runtime. SPDY is passed on as it is; for a WebSocket
+// exec connects the client with the streaming server of the runtime. SPDY is passed on as it is; for a WebSocket
 // an API server makes SPDY of it, and so does this.
-func (s *Server) session(c *call, open func(context.Context, *node, string, remotecommand.StreamOptions) (string, error)) error {
+func (s *Server) exec(c *call) error {
 	n, container, err := s.container(c)
 	if err != nil {
 		return err
@@ -92,7 +78,7 @@ func (s *Server) session(c *call, open func(context.Context, *node, string, remo
 	if o.Tty = is("tty"); is("stderr") && !o.Tty {
 		o.Stderr = io.Discard
 	}
-	raw, err := open(ctx, n, container.ContainerID, o)
+	raw, err := n.runtime.manager.GetExec(ctx, container.ContainerID, c.query["command"], o.Stdin != nil, o.Stdout != nil, o.Stderr != nil, o.Tty)
 	if err != nil {
 		return err
 	}
@@ -194,46 +180,4 @@ func outcome(ctx context.Context, err error) metav1.Status {
 		err = context.Cause(ctx)
 	}
 	return apierrors.NewInternalError(err).ErrStatus
-}
-
-// log sends a container's log.
-func (s *Server) log(c *call) error {
-	n, container, err := s.container(c)
-	if err != nil {
-		return err
-	}
-	ctx, end, err := n.reach(c.ctx)
-	if err != nil {
-		return err
-	}
-	defer end()
-	id := container.ContainerID
-	if c.query.Get("previous") == "true" {
-		last := container.LastTerminationState.Terminated
-		if last == nil {
-			return apierrors.NewBadRequest(fmt.Sprintf("previous terminated container %q in pod %q not found", container.Name, c.name))
-		}
-		id = last.ContainerID
-	}
-	o := logfile.Options{Tail: -1, Follow: c.query.Get("follow") == "true"}
-	if n, err := strconv.Atoi(c.query.Get("tailLines")); err == nil {
-		o.Tail = n
-	}
-	if seconds, err := strconv.Atoi(c.query.Get("sinceSeconds")); err == nil {
-		o.Since = time.Now().Add(-time.Duration(seconds) * time.Second)
-	}
-	c.w.Header().Set("Content-Type", "text/plain")
-	c.flush()
-	to := flusher{c}
-	_ = n.runtime.manager.GetContainerLogs(ctx, id, o, to, to) // the answer has begun
-	return nil
-}
-
-// flusher passes each write on at once.
-type flusher struct{ c *call }
-
-func (f flusher) Write(p []byte) (int, error) {
-	n, err := f.c.w.Write(p)
-	f.c.flush()
-	return n, err
 }

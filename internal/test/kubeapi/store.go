@@ -2,11 +2,8 @@ package kubeapi
 
 import (
 	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,15 +12,12 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/watch"
 )
@@ -106,18 +100,6 @@ func (s *store) update(k *kind, old object, f func(object) bool) object {
 		return o
 	}
 	return s.write(k, watch.Modified, o)
-}
-
-// replace puts an object in the place of one that has not changed since it was read.
-func (s *store) replace(k *kind, old, o object) (object, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.objects[k.key(old.GetNamespace(), old.GetName())]
-	if now == nil || now.GetResourceVersion() != old.GetResourceVersion() {
-		return nil, apierrors.NewConflict(k.groupResource(), old.GetName(), errors.New("the object has been modified"))
-	}
-	o.GetObjectKind().SetGroupVersionKind(k.groupVersion().WithKind(k.name))
-	return s.write(k, watch.Modified, o), nil
 }
 
 func (s *store) remove(k *kind, old object) {
@@ -291,63 +273,6 @@ func (c *call) place(o object) error {
 		return apierrors.NewBadRequest("name or generateName is required")
 	}
 	return nil
-}
-
-// patch changes an object. The pods of a DaemonSet with another template are replaced.
-func (s *Server) patch(c *call) error {
-	switch c.r.Header.Get("Content-Type") {
-	case string(types.StrategicMergePatchType), string(types.MergePatchType):
-	default:
-		return apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "patch", c.kind.groupResource(), c.name, "only merge patches are known here", 0, true)
-	}
-	old, err := s.store.get(c.kind, c.namespace, c.name)
-	if err != nil {
-		return err
-	}
-	var change json.RawMessage
-	if err := c.read(&change); err != nil {
-		return err
-	}
-	before, err := json.Marshal(old)
-	if err != nil {
-		return err
-	}
-	// Of what is patched here both kinds of patches mean the same.
-	after, err := strategicpatch.StrategicMergePatch(before, change, c.kind.make())
-	if err != nil {
-		return apierrors.NewBadRequest(err.Error())
-	}
-	o := c.kind.make()
-	if err := json.Unmarshal(after, o); err != nil {
-		return apierrors.NewBadRequest(err.Error())
-	}
-	if o, err = s.store.replace(c.kind, old, o); err != nil {
-		return err
-	}
-	if set, ok := o.(*appsv1.DaemonSet); ok && !equality.Semantic.DeepEqual(set.Spec.Template, old.(*appsv1.DaemonSet).Spec.Template) {
-		for _, p := range s.podsOf(set.Namespace, metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))) {
-			s.deletePod(p, &metav1.DeleteOptions{})
-		}
-		s.rollOut(set)
-	}
-	return c.answer(o)
-}
-
-// deleteAll deletes what the selectors take.
-func (s *Server) deleteAll(c *call) error {
-	sel, err := c.selection()
-	if err != nil {
-		return err
-	}
-	o, err := c.deleteOptions()
-	if err != nil {
-		return err
-	}
-	objects, _ := s.store.list(sel)
-	for _, one := range objects {
-		s.deleteObject(c.kind, one, o)
-	}
-	return c.answer(&metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess})
 }
 
 func (s *Server) delete(c *call) error {
