@@ -64,6 +64,7 @@ type commandTest struct {
 	shown func(string)                                                            // is called with each write to stdout
 	shim  func(context.Context, client.Engine, shim.Options) (client.Shim, error) // nil: there is none
 
+	now      func() time.Time // nil: a minute and a half after testNow
 	cluster  *cli.Cluster
 	terminal bool // stdout and stderr are one
 }
@@ -106,11 +107,14 @@ func (c *commandTest) runAs(ctx context.Context, name string, args ...string) re
 	for key, value := range c.vars {
 		vars[key] = value
 	}
+	if c.now == nil {
+		c.now = func() time.Time { return testNow.Add(90 * time.Second) }
+	}
 	var out, errs test.Buffer
 	env := &cli.Env{
 		In: strings.NewReader(c.stdin), Out: io.MultiWriter(&out, writerFunc(c.shown)), Err: &errs,
 		LookupEnv:       func(key string) (string, bool) { value, ok := vars[key]; return value, ok },
-		Now:             func() time.Time { return testNow.Add(90 * time.Second) },
+		Now:             c.now,
 		Version:         "v0.0.0-test",
 		CompleteTimeout: time.Minute,
 		StartShim:       c.shim,

@@ -66,7 +66,6 @@ func (o *psOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 		if err != nil {
 			return err
 		}
-		o.view.Now = env.Now()
 		return changes.Containers(containers, o.view.Options)
 	})
 }
@@ -76,6 +75,7 @@ func (o *psOptions) list(ctx context.Context, env *cli.Env, conn *client.Conn) (
 	if err != nil {
 		return nil, err
 	}
+	o.view.Now = env.Now()                                                // some may be younger than this process
 	if o.resolveImage || output.NeedsImages(containers, o.view.Options) { // a kubelet makes containers from ids
 		if err := resolveImages(ctx, conn, containers); err != nil && o.resolveImage {
 			return nil, err

@@ -68,7 +68,6 @@ func (o *podsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 		if err != nil {
 			return err
 		}
-		o.view.Now = env.Now()
 		return changes.Pods(pods, o.view.Options)
 	})
 }
@@ -92,6 +91,7 @@ func (o *podsOptions) list(ctx context.Context, env *cli.Env, conn *client.Conn)
 	if err := lists.Wait(); err != nil {
 		return nil, err
 	}
+	o.view.Now = env.Now() // some may be younger than this process
 	o.view.Members = map[string][]*runtimeapi.Container{}
 	for _, p := range pods {
 		o.view.Members[p.GetId()] = nil
