@@ -57,6 +57,26 @@ func (h *hostsTest) hosts() string {
 	return strings.Join(names, ",")
 }
 
+// TestAgesCountFromTheAnswer: a pod that is made while a command line connects, as the plugin's own, is not from the future.
+func TestAgesCountFromTheAnswer(t *testing.T) {
+	t.Parallel()
+	c := withStub(t, stubcri.Options{})
+	c.stub.AddContainer(c.stub.AddPod("default", "web"), "app")
+	for verb, method := range map[string]string{"ps": "ListContainers", "pods": "ListPodSandbox"} {
+		var answered atomic.Bool
+		c.stub.Before(method, func(context.Context) { answered.Store(true) })
+		c.now = func() time.Time {
+			if answered.Load() {
+				return testNow.Add(time.Minute)
+			}
+			return testNow.Add(-time.Minute)
+		}
+		if got := c.run(verb); got.code != 0 || !strings.Contains(got.out, "About a minute ago") {
+			t.Errorf("%s: got %+v", verb, got)
+		}
+	}
+}
+
 // run runs a command line on all hosts; they are called HOST0, HOST1, ... in its result.
 func (h *hostsTest) run(args ...string) result {
 	h.t.Helper()
@@ -408,6 +428,22 @@ func TestThroughARelay(t *testing.T) {
 	r.running.Wait() // none is left
 	if !slices.ContainsFunc(r.said, func(line string) bool { return strings.HasPrefix(line, "crishim __relay exec 127.0.0.1:") }) || slices.ContainsFunc(r.said, func(line string) bool { return strings.Contains(line, "app0") }) {
 		t.Errorf("relays were called as %q", r.said)
+	}
+}
+
+// A relay waits as long as its client for a runtime that has much to do.
+func TestRelayOfASlowRuntime(t *testing.T) {
+	t.Parallel()
+	h := withHosts(t, 1)
+	h.throughRelays(true)
+	var asked atomic.Bool
+	h.stubs[0].Before("Version", func(context.Context) {
+		if !asked.Swap(true) {
+			time.Sleep(2100 * time.Millisecond)
+		}
+	})
+	if got := h.commandTest.run("ps", "-q"); got.code != 0 {
+		t.Errorf("got %+v", got)
 	}
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,8 +47,10 @@ func idle(ctx context.Context, env *Env) int {
 	return 0
 }
 
-// relayEnds is how long the other side of a relay may take to end after standard input has.
-const relayEnds = 5 * time.Second
+const (
+	relayEnds     = 5 * time.Second  // until the other side of a relay has ended after standard input
+	relayConnects = 30 * time.Second // as long as a client waits for its relay
+)
 
 // relay copies between the standard streams and the runtime's socket, or a TCP address of the loopback. An exec has no word for
 // the end of one output: the end of the other side is the end of the relay.
@@ -77,6 +80,7 @@ func (env *Env) relay(ctx context.Context, args []string) error {
 
 func (env *Env) dialRelayed(ctx context.Context, args []string) (conn net.Conn, end func(), err error) {
 	if len(args) < 2 {
+		env.ConnectTimeout = cmp.Or(env.ConnectTimeout, relayConnects)
 		runtime, err := env.Connect(ctx) // which starts the embedded dockershim where there is only Docker
 		if err != nil {
 			return nil, nil, err
