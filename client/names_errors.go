@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/crishim/crishim/client/suggest"
 )
@@ -148,16 +149,5 @@ func age(now time.Time, created int64) string {
 	if created <= 0 {
 		return "?"
 	}
-	switch d := now.Sub(time.Unix(0, created)); {
-	case d < 0:
-		return "0s"
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	default:
-		return fmt.Sprintf("%dd", int(d.Hours()/24))
-	}
+	return duration.HumanDuration(max(now.Sub(time.Unix(0, created)), 0))
 }
