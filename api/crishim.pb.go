@@ -1486,9 +1486,8 @@ func (x *ReadArchiveResponse) GetData() []byte {
 
 type WriteArchiveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"` // in the first message, like the next two
+	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"` // in the first message, like the path
 	Path          []byte                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
-	CopyOwner     bool                   `protobuf:"varint,3,opt,name=copy_owner,json=copyOwner,proto3" json:"copy_owner,omitempty"` // keep the owners of the archive
 	Data          []byte                 `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1536,13 +1535,6 @@ func (x *WriteArchiveRequest) GetPath() []byte {
 		return x.Path
 	}
 	return nil
-}
-
-func (x *WriteArchiveRequest) GetCopyOwner() bool {
-	if x != nil {
-		return x.CopyOwner
-	}
-	return false
 }
 
 func (x *WriteArchiveRequest) GetData() []byte {
@@ -2288,13 +2280,11 @@ const file_crishim_proto_rawDesc = "" +
 	"\x04path\x18\x02 \x01(\fR\x04path\"S\n" +
 	"\x13ReadArchiveResponse\x12(\n" +
 	"\x04stat\x18\x01 \x01(\v2\x14.crishim.v1.PathStatR\x04stat\x12\x12\n" +
-	"\x04data\x18\x02 \x01(\fR\x04data\"\x7f\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"f\n" +
 	"\x13WriteArchiveRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\fR\x04path\x12\x1d\n" +
-	"\n" +
-	"copy_owner\x18\x03 \x01(\bR\tcopyOwner\x12\x12\n" +
-	"\x04data\x18\x04 \x01(\fR\x04data\"\x16\n" +
+	"\x04path\x18\x02 \x01(\fR\x04path\x12\x12\n" +
+	"\x04data\x18\x04 \x01(\fR\x04dataJ\x04\b\x03\x10\x04\"\x16\n" +
 	"\x14WriteArchiveResponse\"S\n" +
 	"\x16SignalContainerRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x16\n" +

@@ -159,14 +159,14 @@ func (a *archive[M]) Close() error {
 }
 
 // WriteArchive unpacks a tar archive in a directory of a container.
-func (c *Conn) WriteArchive(ctx context.Context, containerID, dir string, copyOwner bool, content io.Reader) error {
+func (c *Conn) WriteArchive(ctx context.Context, containerID, dir string, content io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s, err := c.Crishim().WriteArchive(ctx)
 	if err != nil {
 		return err
 	}
-	first := &api.WriteArchiveRequest{ContainerId: containerID, Path: []byte(dir), CopyOwner: copyOwner}
+	first := &api.WriteArchiveRequest{ContainerId: containerID, Path: []byte(dir)}
 	if err := s.Send(first); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}

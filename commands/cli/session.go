@@ -108,25 +108,19 @@ func Detached(err error, s stream.Streams, what string) error {
 	return err
 }
 
-const (
-	// endTimeout limits the time from the end of the output to the end of the container.
-	endTimeout = 2 * time.Second
-	endPeriod  = 20 * time.Millisecond
-)
+// endPeriod is the interval of looking whether a container has ended.
+const endPeriod = 20 * time.Millisecond
 
-// WaitExitStatus waits for the exit status of a container whose streams have ended. It fails if the
-// container keeps running or has been removed.
+// WaitExitStatus waits for a container to end, and returns its exit status as an error unless that is 0.
 func WaitExitStatus(ctx context.Context, conn *client.Conn, id string) error {
-	deadline := time.NewTimer(endTimeout)
-	defer deadline.Stop()
-	tick := time.NewTicker(endPeriod)
-	defer tick.Stop()
 	for {
 		res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
-		if IsGone(err) {
+		switch {
+		case IsGone(err):
 			return errors.New("the container has been removed, and its status with it")
-		}
-		if err != nil {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
 			return fmt.Errorf("the status of the container is not known: %w", err)
 		}
 		if st := res.GetStatus(); st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
@@ -135,12 +129,8 @@ func WaitExitStatus(ctx context.Context, conn *client.Conn, id string) error {
 			}
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-deadline.C:
-			return errors.New("the session has ended, and the container keeps running")
-		case <-tick.C:
+		if err := Pause(ctx, endPeriod); err != nil {
+			return err
 		}
 	}
 }

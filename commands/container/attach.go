@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"time"
 
 	urfave "github.com/urfave/cli/v2"
 
@@ -38,6 +39,10 @@ func (o *attachOptions) check(env *cli.Env, c *urfave.Context) error {
 	return cmp.Or(cli.ArgCount(c, 1, 1), o.session.Check(env))
 }
 
+// endTimeout is how long a runtime may take to notice that a container has ended after its output has. A container may
+// also close its output and run on.
+const endTimeout = 2 * time.Second
+
 func (o *attachOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
 	o.session.DropTTYWithoutTerminal(env)
 	c, err := conn.FindContainer(ctx, o.in.Query(o.target, client.Running))
@@ -54,5 +59,7 @@ func (o *attachOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn
 	case err != nil, env.Compat: // crictl knows no status of what it was attached to
 		return err
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, endTimeout, errors.New("the session has ended, and the container keeps running"))
+	defer cancel()
 	return cli.WaitExitStatus(ctx, conn, c.GetId())
 }

@@ -122,9 +122,7 @@ func (e engineFiles) read(ctx context.Context, dir, name string, out io.Writer) 
 }
 
 func (e engineFiles) write(ctx context.Context, dir string, content io.Reader) error {
-	// The archive has the owners if they are wanted. copyOwner would make the engine look up the container's user among
-	// the host's.
-	return e.absent(dir, e.conn.WriteArchive(ctx, e.id, path.Clean("/"+dir), false, content))
+	return e.absent(dir, e.conn.WriteArchive(ctx, e.id, path.Clean("/"+dir), content))
 }
 
 func (e engineFiles) isDir(ctx context.Context, file string) (dir, known bool, err error) {

@@ -209,8 +209,8 @@ func nextAttempt(ctx context.Context, conn *client.Conn, c *runtimeapi.Container
 		if !ready || timeout >= 0 && waited >= timeout {
 			return nil, nil
 		}
-		if cli.Pause(ctx, restartPeriod) != nil {
-			return nil, context.Cause(ctx)
+		if err := cli.Pause(ctx, restartPeriod); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -47,7 +47,7 @@ func (r *runner) foreground(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.status(ctx)
+	return cli.WaitExitStatus(ctx, r.conn, r.containerID)
 }
 
 // attached attaches all streams. If the container has ended before, its output is in the log.
@@ -73,7 +73,7 @@ func (r *runner) attached(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	return r.status(ctx)
+	return cli.WaitExitStatus(ctx, r.conn, r.containerID)
 }
 
 // follow copies the log until the container ends: from the file, or from the engine if path is empty.
@@ -98,22 +98,6 @@ func (r *runner) follow(ctx context.Context, path string) error {
 		return engineLog(ctx, r.conn, o, r.containerID, emit)
 	}
 	return logfile.Read(ctx, path, o, emit)
-}
-
-func (r *runner) status(ctx context.Context) error {
-	ended := untilEnd(r.conn, r.containerID)
-	for {
-		over, err := ended(ctx)
-		if err != nil {
-			return err
-		}
-		if over {
-			return cli.WaitExitStatus(ctx, r.conn, r.containerID)
-		}
-		if err := cli.Pause(ctx, 50*time.Millisecond); err != nil {
-			return err
-		}
-	}
 }
 
 const (

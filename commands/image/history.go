@@ -63,18 +63,13 @@ type imageConfig struct {
 	} `json:"imageSpec"`
 }
 
-func readConfig(res *runtimeapi.ImageStatusResponse) (config imageConfig, ok bool) {
-	err := json.Unmarshal([]byte(res.GetInfo()["info"]), &config)
-	return config, err == nil && len(config.Spec.RootFS.DiffIDs)+len(config.Spec.History) > 0
-}
-
 func (o *historyOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
 	res, err := cli.ImageStatus(ctx, conn, o.image, true, true)
 	if err != nil {
 		return err
 	}
-	config, ok := readConfig(res)
-	if !ok {
+	var config imageConfig
+	if err := json.Unmarshal([]byte(res.GetInfo()["info"]), &config); err != nil || len(config.Spec.RootFS.DiffIDs)+len(config.Spec.History) == 0 {
 		return fmt.Errorf("Unimplemented by %s: it does not tell how %s was built", pullStore{conn}.runtime(), cli.Quote(o.image)) //nolint:staticcheck // as gRPC writes the code
 	}
 	return output.History(env.Out, config.steps(func() []int64 { return layerSizes(ctx, conn, config.Spec.RootFS.DiffIDs) }), o.Options)

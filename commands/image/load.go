@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	urfave "github.com/urfave/cli/v2"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -120,7 +121,10 @@ func (o *loadOptions) load(ctx context.Context, env *cli.Env, conn *client.Conn)
 
 // refuse returns an error for images that the runtime needs or would not list.
 func (o *loadOptions) refuse(ctx context.Context, conn *client.Conn, to store, images []imagefile.Image) error {
-	own := to.platforms(ctx)
+	var own []v1.Platform // nil: any
+	if s, ok := to.(containerdStore); ok {
+		own = s.store.Platforms(ctx)
+	}
 	sandbox := ""
 	if !o.force {
 		var err error

@@ -133,24 +133,18 @@ type chosenImages struct {
 	usage  *disk.Images
 }
 
-func namedImages(ctx context.Context, conn *client.Conn, refs []string) (images []cli.ImageTarget, err error) {
-	err = cli.Each(refs, func(ref string) error {
-		res, err := cli.ImageStatus(ctx, conn, ref, false, false)
-		if err != nil && res == nil {
-			err = cli.About(ref, err)
-		}
-		if err != nil {
-			return err
-		}
-		images = append(images, cli.ImageTarget{Ref: ref, Object: res.GetImage()})
-		return nil
-	})
-	return images, err
-}
-
 func (o *rmiOptions) images(ctx context.Context, env *cli.Env, conn *client.Conn) (chosen chosenImages, err error) {
 	if !o.All {
-		chosen.images, err = namedImages(ctx, conn, o.Refs)
+		err = cli.Each(o.Refs, func(ref string) error {
+			res, err := cli.ImageStatus(ctx, conn, ref, false, false)
+			switch {
+			case err == nil:
+				chosen.images = append(chosen.images, cli.ImageTarget{Ref: ref, Object: res.GetImage()})
+			case res == nil:
+				err = cli.About(ref, err)
+			}
+			return err
+		})
 		return chosen, err
 	}
 	res, err := conn.Image.ListImages(ctx, &runtimeapi.ListImagesRequest{})

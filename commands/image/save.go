@@ -65,7 +65,7 @@ func (o *saveOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	shown := showing(env, "saving", strings.Join(o.images, ", "), o.quiet)
 	defer shown.close()
 	return cli.WriteOutput(env, o.output, func(out io.Writer) error {
-		return from.save(ctx, refs, copyOptions{o.platforms.want, shown.watch}, func(images []imagefile.Image) error {
+		return from.save(ctx, refs, imagefile.Options{Platform: o.platforms.want, Watch: shown.watch}, func(images []imagefile.Image) error {
 			return imagefile.Write(out, imagefile.Format(o.format), images)
 		})
 	})

@@ -25,16 +25,9 @@ import (
 // store reads and writes the images of a runtime.
 type store interface {
 	// save calls write with images.
-	save(ctx context.Context, images []string, o copyOptions, write func([]imagefile.Image) error) error
+	save(ctx context.Context, images []string, o imagefile.Options, write func([]imagefile.Image) error) error
 	// load stores images, and returns them with their names there.
 	load(ctx context.Context, images []imagefile.Image) ([]imagefile.Image, error)
-	// platforms returns the platforms whose images the runtime lists; nil is all.
-	platforms(ctx context.Context) []v1.Platform
-}
-
-type copyOptions struct {
-	platform *v1.Platform // nil: any
-	watch    imagefile.Watch
 }
 
 func openStore(ctx context.Context, conn *client.Conn) store {
@@ -51,13 +44,14 @@ func openStore(ctx context.Context, conn *client.Conn) store {
 // shimStore is the engine of our own shim.
 type shimStore struct{ conn *client.Conn }
 
-func (s shimStore) save(ctx context.Context, images []string, o copyOptions, write func([]imagefile.Image) error) error {
+func (s shimStore) save(ctx context.Context, images []string, o imagefile.Options, write func([]imagefile.Image) error) error {
 	stream, err := s.conn.SaveImages(ctx, images)
 	if err != nil {
 		return err
 	}
 	defer stream.Close()
-	archive, err := imagefile.Open(ctx, stream, imagefile.Options{Platform: o.platform, Watch: o.watch, Trusted: true})
+	o.Trusted = true
+	archive, err := imagefile.Open(ctx, stream, o)
 	if err != nil {
 		return err
 	}
@@ -72,15 +66,13 @@ func (s shimStore) load(ctx context.Context, images []imagefile.Image) ([]imagef
 	return images, s.conn.LoadImages(ctx, r)
 }
 
-func (shimStore) platforms(context.Context) []v1.Platform { return nil }
-
 type containerdStore struct {
 	store *containerd.Store
 	conn  *client.Conn
 }
 
-func (s containerdStore) save(ctx context.Context, images []string, o copyOptions, write func([]imagefile.Image) error) error {
-	list, err := s.store.Images(ctx, images, o.platform, o.watch)
+func (s containerdStore) save(ctx context.Context, images []string, o imagefile.Options, write func([]imagefile.Image) error) error {
+	list, err := s.store.Images(ctx, images, o.Platform, o.Watch)
 	if errors.Is(err, imagefile.ErrMissing) {
 		err = cli.WithHint(err, "containerd drops layers once they are unpacked where its configuration has discard_unpacked_layers; `crishim pull` gets them again")
 	}
@@ -95,7 +87,7 @@ func (s containerdStore) load(ctx context.Context, images []imagefile.Image) ([]
 	if err := s.store.Load(ctx, images); err != nil {
 		return nil, err
 	}
-	own := s.platforms(ctx)
+	own := s.store.Platforms(ctx)
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("the images are stored, and CRI does not list them after 10 s"))
 	defer cancel()
 	for _, image := range images {
@@ -109,7 +101,7 @@ func (s containerdStore) load(ctx context.Context, images []imagefile.Image) ([]
 					break
 				}
 				if err := cli.Pause(ctx, 20*time.Millisecond); err != nil {
-					return images, context.Cause(ctx)
+					return images, err
 				}
 			}
 		}
@@ -117,12 +109,10 @@ func (s containerdStore) load(ctx context.Context, images []imagefile.Image) ([]
 	return images, nil
 }
 
-func (s containerdStore) platforms(ctx context.Context) []v1.Platform { return s.store.Platforms(ctx) }
-
 // pullStore is a runtime with CRI alone. It pulls from a registry that runs as long as the command.
 type pullStore struct{ conn *client.Conn }
 
-func (s pullStore) save(context.Context, []string, copyOptions, func([]imagefile.Image) error) error {
+func (s pullStore) save(context.Context, []string, imagefile.Options, func([]imagefile.Image) error) error {
 	return cli.WithHint(fmt.Errorf("%s has no call that reads images", s.runtime()), "its own tool saves them, such as `podman save` or skopeo for CRI-O")
 }
 
@@ -144,8 +134,6 @@ func (s pullStore) load(ctx context.Context, images []imagefile.Image) ([]imagef
 		return err
 	})
 }
-
-func (pullStore) platforms(context.Context) []v1.Platform { return nil }
 
 type platformFlag struct {
 	text string

@@ -270,9 +270,8 @@ func (s *Service) WriteArchive(in api.Crishim_WriteArchiveServer) error {
 		return err
 	}
 	content := &messageReader[*api.WriteArchiveRequest]{recv: in.Recv, rest: first.GetData()}
-	err = s.Engine.CopyToContainer(in.Context(), first.GetContainerId(), string(first.GetPath()), content, container.CopyToContainerOptions{
-		CopyUIDGID: first.GetCopyOwner(),
-	})
+	// Without CopyUIDGID the owners are those of the archive. With it the engine looks up the container's user among the host's.
+	err = s.Engine.CopyToContainer(in.Context(), first.GetContainerId(), string(first.GetPath()), content, container.CopyToContainerOptions{})
 	if err != nil {
 		return aboutPath(first.GetPath(), first.GetContainerId(), errors.Join(content.failure(), err))
 	}
