@@ -27,15 +27,16 @@ import (
 )
 
 type applyOptions struct {
-	files   []string
-	set     *manifest.Set
-	wait    podWait
-	copies  int
-	strict  bool
-	dryRun  bool
-	quiet   bool
-	plugins cli.CredentialPlugins
-	view    cli.View
+	files     []string
+	set       *manifest.Set
+	wait      podWait
+	copies    int
+	strict    bool
+	recursive bool
+	dryRun    bool
+	quiet     bool
+	plugins   cli.CredentialPlugins
+	view      cli.View
 }
 
 func NewApply(env *cli.Env) *cli.Verb {
@@ -50,6 +51,7 @@ func NewApply(env *cli.Env) *cli.Verb {
 			"crishim apply web.yaml", "crishim apply --wait -f pods/", "crishim apply --wait=ready -f job.yaml", "crishim apply --dry-run -f web.yaml"),
 		Flags: slices.Concat([]urfave.Flag{
 			manifestFlag(&o.files),
+			recursiveFlag(&o.recursive),
 			cli.IntFlag(&o.copies, "replicas", "run `N` pods of each Deployment, ReplicaSet and StatefulSet"),
 			cli.BoolFlag(&o.strict, "strict", "refuse kinds that need an API server instead of leaving them out"),
 			cli.BoolFlag(&o.dryRun, "dry-run", "print the CRI requests that would create the pods, and change nothing"),
@@ -65,6 +67,11 @@ func (o *applyOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 	}
 	if o.files = append(o.files, c.Args().Slice()...); len(o.files) == 0 {
 		return cli.Usagef("no manifest: give files, directories of manifests, or - for standard input")
+	}
+	if o.recursive {
+		if o.files, err = withSubdirectories(o.files); err != nil {
+			return cli.BadInput(err)
+		}
 	}
 	if o.copies < 1 || o.copies > maxCopies {
 		return cli.Usagef("invalid --replicas %d: must be between 1 and %d", o.copies, maxCopies)

@@ -24,7 +24,7 @@ type deleteOptions struct {
 	workloads            map[string]bool // of the files
 	grace                *int64
 	ignoreMissing, quiet bool
-	all, yes             bool
+	all, yes, recursive  bool
 	selector             client.Selector
 	in                   cli.Within
 }
@@ -42,6 +42,7 @@ func NewDelete(env *cli.Env) *cli.Verb {
 			"crishim delete web", "crishim delete pod web", "crishim delete -f web.yaml", "crishim delete --grace-period 0 team/web", "crishim delete -l app=web", "crishim delete --all --yes"),
 		Flags: []urfave.Flag{
 			manifestFlag(&o.files),
+			recursiveFlag(&o.recursive),
 			cli.Typed(&o.grace, parseGrace, "grace-period", "grace period in `SECONDS` instead of the manifest's"),
 			cli.BoolFlag(&o.ignoreMissing, "ignore-not-found", "treat a missing pod as success"),
 			cli.BoolFlag(&o.all, "all", "delete all pods of apply, and of sync where that does not run"),
@@ -76,6 +77,13 @@ func (o *deleteOptions) check(env *cli.Env, c *urfave.Context) error {
 		return cli.Usagef("give either -f or names, not both")
 	case o.in.Namespace != "":
 		return cli.Usagef("give either -f or --namespace, not both: manifests name their namespaces")
+	}
+	if o.recursive {
+		files, err := withSubdirectories(o.files)
+		if err != nil {
+			return cli.BadInput(err)
+		}
+		o.files = files
 	}
 	set, err := readManifests(env, o.files, 1)
 	if err != nil {

@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -145,6 +149,36 @@ func lockPod(ctx context.Context, env *cli.Env, r *podRuntime, namespace, name s
 
 func manifestFlag(to *[]string) urfave.Flag {
 	return cli.StringsFlag(to, "filename", "read manifests from `FILE`, from the files of a directory, or from standard input (-)", "f")
+}
+
+func recursiveFlag(to *bool) urfave.Flag {
+	return cli.BoolFlag(to, "recursive", "read the directories below a directory, too", "R")
+}
+
+// withSubdirectories returns paths with the directories below them. Hidden ones are left out, as hidden files are.
+func withSubdirectories(paths []string) (all []string, err error) {
+	for _, path := range paths {
+		if info, err := os.Stat(path); path == "-" || err != nil || !info.IsDir() {
+			all = append(all, path) // the reader reports the error
+			continue
+		}
+		root := path + "/" // followed if it is a link
+		err := filepath.WalkDir(root, func(at string, e fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case at != root && e.IsDir() && strings.HasPrefix(e.Name(), "."):
+				return fs.SkipDir
+			case e.IsDir():
+				all = append(all, filepath.Clean(at))
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // podWait has the flags of apply and sync for waiting.

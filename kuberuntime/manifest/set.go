@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -229,13 +230,14 @@ func (p *parser) addValue(src Source, value any) {
 	switch {
 	case kind == "":
 		p.problem(src, "kind", "required")
-		if version == "" {
-			p.problems[len(p.problems)-1].hint = criHint(src.File, object)
-		}
+		p.problems[len(p.problems)-1].hint = kindHint(src.File, version, object)
 	case ofCluster && strings.HasPrefix(version, group):
 		p.leftOut[kind]++
 	case ofCluster:
 		p.problem(src, "apiVersion", fmt.Sprintf("invalid %q: must begin with %q for a %s", version, group, kind))
+	case kind == "Kustomization":
+		p.problem(src, "kind", "a Kustomization is not applied by itself")
+		p.problems[len(p.problems)-1].hint = fmt.Sprintf("`kubectl kustomize %s | crishim apply -f -`", filepath.Dir(src.File))
 	case !known:
 		p.problem(src, "kind", kind+" is not supported; crishim runs Pod, Deployment, ReplicaSet, StatefulSet, DaemonSet, List, ConfigMap, Secret and RuntimeClass documents")
 	case version != wanted:
@@ -247,9 +249,12 @@ func (p *parser) addValue(src Source, value any) {
 	}
 }
 
-// criHint tells what to do with a configuration of the CRI, which is no manifest.
-func criHint(file string, object map[string]any) string {
-	if _, named := object["metadata"].(map[string]any); !named {
+// kindHint tells what to do with a chart, or with a configuration of the CRI.
+func kindHint(file, version string, object map[string]any) string {
+	if filepath.Base(file) == "Chart.yaml" {
+		return fmt.Sprintf("this is a chart: `helm template %s | crishim apply -f -`", filepath.Dir(file))
+	}
+	if _, named := object["metadata"].(map[string]any); !named || version != "" {
 		return ""
 	}
 	if _, image := object["image"].(map[string]any); image {
