@@ -61,8 +61,8 @@ func Lookup(ctx context.Context, image string, o Options) (*runtimeapi.AuthConfi
 		return nil, nil // an image id is pulled from nowhere
 	}
 	if o.Plugins != nil {
-		if a, err := o.Plugins.lookup(ctx, named.Name()); a != nil || err != nil {
-			return a, err
+		if a := o.Plugins.lookup(ctx, named.Name()); a != nil || ctx.Err() != nil {
+			return a, context.Cause(ctx)
 		}
 	}
 	path, err := o.file()

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"sigs.k8s.io/yaml"
 
@@ -42,9 +43,12 @@ type Plugins struct {
 	dir     string
 	plugins []plugin
 
-	mu    sync.Mutex // held during a call, so that two pulls of one registry make one call
-	cache map[string]pluginAnswer
-	now   func() time.Time
+	now  func() time.Time
+	warn func(error)
+
+	calls singleflight.Group // by plugin and image: pulls of one image at once make one call
+	mu    sync.Mutex
+	cache map[string]*pluginAnswer
 }
 
 // plugin is one entry of a CredentialProviderConfig.
@@ -89,13 +93,14 @@ type pluginAnswer struct {
 }
 
 // LoadPlugins reads a CredentialProviderConfig, the kubelet's file, whose plugins are programs in dir.
-func LoadPlugins(config, dir string, now func() time.Time) (*Plugins, error) {
+// A plugin that fails goes to warn and is passed over, as by the kubelet: the image may need no login.
+func LoadPlugins(config, dir string, now func() time.Time, warn func(error)) (*Plugins, error) {
 	p, err := loadPlugins(config, dir)
 	if err != nil {
 		return nil, &Error{text: "credential plugins of " + config + ": " + bounded.Reason(err), err: err,
 			hint: "the file is a CredentialProviderConfig, as the kubelet reads it"}
 	}
-	p.now = now
+	p.now, p.warn = now, warn
 	return p, nil
 }
 
@@ -128,7 +133,7 @@ func loadPlugins(config, dir string) (*Plugins, error) {
 		}
 		names[p.Name] = true
 	}
-	return &Plugins{dir: dir, plugins: file.Providers, cache: map[string]pluginAnswer{}}, nil
+	return &Plugins{dir: dir, plugins: file.Providers, cache: map[string]*pluginAnswer{}}, nil
 }
 
 func isPluginVersion(group, apiVersion string) bool {
@@ -166,9 +171,7 @@ func (p *plugin) validate(dir string) error {
 }
 
 // lookup returns the credentials that the first plugin for an image has for it, nil if no plugin has any.
-func (ps *Plugins) lookup(ctx context.Context, image string) (*runtimeapi.AuthConfig, error) {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
+func (ps *Plugins) lookup(ctx context.Context, image string) *runtimeapi.AuthConfig {
 	for i := range ps.plugins {
 		p := &ps.plugins[i]
 		if !slices.ContainsFunc(p.MatchImages, func(pattern string) bool { return MatchesImage(pattern, image) }) {
@@ -176,14 +179,14 @@ func (ps *Plugins) lookup(ctx context.Context, image string) (*runtimeapi.AuthCo
 		}
 		answer, err := ps.ask(ctx, p, image)
 		if err != nil {
-			return nil, &Error{text: fmt.Sprintf("credential plugin %s: %v", p.Name, err), err: err,
-				hint: "`" + p.Name + "` is a program in " + ps.dir}
+			ps.warn(fmt.Errorf("credential plugin %s: %w", filepath.Join(ps.dir, p.Name), err))
+			continue
 		}
 		if a := answer.find(image); a != nil {
-			return a, nil
+			return a
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // find returns the entry for an image whose key is the longest.
@@ -200,11 +203,27 @@ func (a *pluginAnswer) find(image string) *runtimeapi.AuthConfig {
 // ask returns a cached answer, or calls the plugin.
 func (ps *Plugins) ask(ctx context.Context, p *plugin, image string) (*pluginAnswer, error) {
 	registry, _, _ := strings.Cut(image, "/")
+	ps.mu.Lock()
 	for _, key := range []string{"Image " + image, "Registry " + registry, "Global "} {
-		if a, ok := ps.cache[p.Name+" "+key]; ok && ps.now().Before(a.expires) {
-			return &a, nil
+		if a := ps.cache[p.Name+" "+key]; a != nil && ps.now().Before(a.expires) {
+			ps.mu.Unlock()
+			return a, nil
 		}
 	}
+	ps.mu.Unlock()
+	select {
+	case r := <-ps.calls.DoChan(p.Name+" "+image, func() (any, error) { return ps.call(ctx, p, image, registry) }):
+		if r.Err != nil {
+			return nil, r.Err
+		}
+		return r.Val.(*pluginAnswer), nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// call calls the plugin, and caches its answer for as long as the answer or the configuration says.
+func (ps *Plugins) call(ctx context.Context, p *plugin, image, registry string) (*pluginAnswer, error) {
 	a, err := ps.run(ctx, p, image)
 	if err != nil {
 		return nil, err
@@ -219,7 +238,9 @@ func (ps *Plugins) ask(ctx context.Context, p *plugin, image string) (*pluginAns
 	}
 	if keep > 0 {
 		a.expires = ps.now().Add(time.Duration(keep))
-		ps.cache[p.Name+" "+a.CacheKeyType+" "+key] = *a
+		ps.mu.Lock()
+		ps.cache[p.Name+" "+a.CacheKeyType+" "+key] = a
+		ps.mu.Unlock()
 	}
 	return a, nil
 }

@@ -1,6 +1,8 @@
 package auth_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -68,11 +70,11 @@ func TestPluginAnswers(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p, err := auth.LoadPlugins(pluginFile(t, fmt.Sprintf(pluginEntry, "ecr", "0s")), pluginProgram(t, fmt.Sprintf(pluginResponse, "Image")), time.Now)
+			p, err := auth.LoadPlugins(pluginFile(t, fmt.Sprintf(pluginEntry, "ecr", "0s")), pluginProgram(t, fmt.Sprintf(pluginResponse, "Image")), time.Now, noWarning(t))
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := auth.Lookup(t.Context(), tt.image, auth.Options{Plugins: p})
+			got, err := auth.Lookup(t.Context(), tt.image, auth.Options{Plugins: p, LookupEnv: env(nil)})
 			if err != nil || got.GetUsername() != tt.want.GetUsername() || got.GetPassword() != tt.want.GetPassword() {
 				t.Errorf("got %v, %v, want %v", got, err, tt.want)
 			}
@@ -84,11 +86,11 @@ func TestPluginAnswers(t *testing.T) {
 func TestPluginRequest(t *testing.T) {
 	t.Parallel()
 	dir := pluginProgram(t, fmt.Sprintf(pluginResponse, "Image"))
-	p, err := auth.LoadPlugins(pluginFile(t, fmt.Sprintf(pluginEntry, "ecr", "0s")), dir, time.Now)
+	p, err := auth.LoadPlugins(pluginFile(t, fmt.Sprintf(pluginEntry, "ecr", "0s")), dir, time.Now, noWarning(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := auth.Lookup(t.Context(), "b.dkr.example/app:1", auth.Options{Plugins: p}); err != nil {
+	if _, err := auth.Lookup(t.Context(), "b.dkr.example/app:1", auth.Options{Plugins: p, LookupEnv: env(nil)}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(filepath.Join(dir, "calls"))
@@ -114,12 +116,12 @@ func TestPluginCache(t *testing.T) {
 	} {
 		now := time.Now()
 		dir := pluginProgram(t, fmt.Sprintf(pluginResponse, tt.kind))
-		p, err := auth.LoadPlugins(pluginFile(t, fmt.Sprintf(pluginEntry, "ecr", tt.duration)), dir, func() time.Time { return now })
+		p, err := auth.LoadPlugins(pluginFile(t, fmt.Sprintf(pluginEntry, "ecr", tt.duration)), dir, func() time.Time { return now }, noWarning(t))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, image := range tt.images {
-			if got, err := auth.Lookup(t.Context(), image, auth.Options{Plugins: p}); got == nil || err != nil {
+			if got, err := auth.Lookup(t.Context(), image, auth.Options{Plugins: p, LookupEnv: env(nil)}); got == nil || err != nil {
 				t.Errorf("%s: got %v, %v", image, got, err)
 			}
 			now = now.Add(tt.after)
@@ -131,25 +133,31 @@ func TestPluginCache(t *testing.T) {
 	}
 }
 
+// A plugin that fails is a warning, and the login of a file is next.
 func TestPluginFailures(t *testing.T) {
 	t.Parallel()
+	login := filepath.Join(t.TempDir(), "config.json")
+	if err := os.WriteFile(login, []byte(`{"auths": {"a.dkr.example": {"username": "file", "password": "x"}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct{ name, answer, want string }{
-		{"fails", "#!/bin/sh\necho secret >&2; echo secret; exit 3\n", "credential plugin ecr: exit status 3"},
-		{"prints no JSON", "secret", "credential plugin ecr: its answer is no CredentialProviderResponse"},
-		{"prints another kind", `{"kind":"Secret"}`, "credential plugin ecr: its answer is no CredentialProviderResponse"},
-		{"prints another version", `{"kind":"CredentialProviderResponse","apiVersion":"v2"}`, `credential plugin ecr: its answer has apiVersion "v2": must be "credentialprovider.kubelet.k8s.io/v1"`},
-		{"prints no key of the cache", `{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1"}`, `credential plugin ecr: invalid cacheKeyType "" in its answer`},
-		{"prints too much", "#!/bin/sh\nhead -c 3000000 /dev/zero\nexit 0\n", "credential plugin ecr: it printed more than 1048576 bytes"},
+		{"fails", "#!/bin/sh\necho secret >&2; echo secret; exit 3\n", ": exit status 3"},
+		{"prints no JSON", "secret", ": its answer is no CredentialProviderResponse"},
+		{"prints another kind", `{"kind":"Secret"}`, ": its answer is no CredentialProviderResponse"},
+		{"prints another version", `{"kind":"CredentialProviderResponse","apiVersion":"v2"}`, `: its answer has apiVersion "v2": must be "credentialprovider.kubelet.k8s.io/v1"`},
+		{"prints no key of the cache", `{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1"}`, `: invalid cacheKeyType "" in its answer`},
+		{"prints too much", "#!/bin/sh\nhead -c 3000000 /dev/zero\nexit 0\n", ": it printed more than 1048576 bytes"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p, err := auth.LoadPlugins(pluginFile(t, fmt.Sprintf(pluginEntry, "ecr", "1h")), pluginProgram(t, tt.answer), time.Now)
+			dir, warned := pluginProgram(t, tt.answer), ""
+			p, err := auth.LoadPlugins(pluginFile(t, fmt.Sprintf(pluginEntry, "ecr", "1h")), dir, time.Now, func(err error) { warned = err.Error() })
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := auth.Lookup(t.Context(), "a.dkr.example/x", auth.Options{Plugins: p})
-			if got != nil || err == nil || err.Error() != tt.want {
-				t.Errorf("got %v, %v, want %s", got, err, tt.want)
+			got, err := auth.Lookup(t.Context(), "a.dkr.example/x", auth.Options{Plugins: p, AuthFile: login, LookupEnv: env(nil)})
+			if err != nil || got.GetUsername() != "file" || warned != "credential plugin "+dir+"/ecr"+tt.want {
+				t.Errorf("got %v, %v, warning %q, want %s", got, err, warned, tt.want)
 			}
 		})
 	}
@@ -174,9 +182,42 @@ func TestPluginConfigurations(t *testing.T) {
 		{entry("args:", "arguments:"), `unknown field "arguments"`},
 	} {
 		file := pluginFile(t, tt.providers)
-		_, err := auth.LoadPlugins(file, dir, time.Now)
+		_, err := auth.LoadPlugins(file, dir, time.Now, noWarning(t))
 		if err == nil || !strings.HasPrefix(err.Error(), "credential plugins of "+file+": ") || !strings.HasSuffix(err.Error(), tt.want) {
 			t.Errorf("got %v, want %s", err, tt.want)
 		}
+	}
+}
+
+func noWarning(t *testing.T) func(error) {
+	t.Helper()
+	return func(err error) { t.Errorf("warning: %v", err) }
+}
+
+// A plugin that takes its time holds up neither other images nor a pull that has ended.
+func TestPluginThatHangs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	answer := fmt.Sprintf(pluginResponse, "Image")
+	script := "#!/bin/sh\ncase $(cat) in *a.dkr*) sleep 60;; esac\ncat <<'END'\n" + answer + "\nEND\n"
+	if err := os.WriteFile(filepath.Join(dir, "ecr"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p, err := auth.LoadPlugins(pluginFile(t, fmt.Sprintf(pluginEntry, "ecr", "1h")), dir, time.Now, func(error) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hanging, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := auth.Lookup(hanging, "a.dkr.example/x", auth.Options{Plugins: p, LookupEnv: env(nil)})
+		ended <- err
+	}()
+	if got, err := auth.Lookup(t.Context(), "b.dkr.example/x", auth.Options{Plugins: p, LookupEnv: env(nil)}); got.GetPassword() != "wide" || err != nil {
+		t.Errorf("got %v, %v", got, err)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
 	}
 }

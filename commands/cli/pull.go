@@ -97,7 +97,7 @@ func (p *CredentialPlugins) Load(env *Env) (err error) {
 		return Usagef("--image-credential-provider-config and --image-credential-provider-bin-dir belong together")
 	}
 	if p.config != "" {
-		if p.Plugins, err = auth.LoadPlugins(p.config, p.dir, env.Now); err != nil {
+		if p.Plugins, err = auth.LoadPlugins(p.config, p.dir, env.Now, func(err error) { env.Warn("%s", Sentence(env, err)) }); err != nil {
 			return BadInput(err)
 		}
 	}
