@@ -147,7 +147,7 @@ func (x explainer) ended(c plan.ContainerView, s *pod.ContainerStatus) Finding {
 		if kills > 0 {
 			f.Evidence = append(f.Evidence, append([]string{"the kernel ended processes in it before"}, evidence...)...)
 		}
-		x.foreign(&f, s)
+		x.cannotRun(&f, s)
 		x.portOf(&f, c)
 		x.fullVolumes(&f, s)
 	}

@@ -31,56 +31,57 @@ type Code string
 
 // The codes of findings.
 const (
-	OutOfMemory       Code = "out-of-memory"      // the kernel ended the container
-	ProcessKilled     Code = "process-killed"     // the kernel ended a process of a container that went on
-	Exited            Code = "exited"             // with a status other than 0
-	Signalled         Code = "ended-by-signal"    // ended by a signal, as its status has it
-	EngineRestarted   Code = "engine-restarted"   // it ended when the engine did
-	NodeRestarted     Code = "node-restarted"     // it ended with the node
-	StoppedByUser     Code = "stopped"            // a user ended it
-	NoCommand         Code = "command-not-found"  // of a container
-	NotExecutable     Code = "not-executable"     // its command is no program, or may not be run
-	WrongArchitecture Code = "wrong-architecture" // its image is for other processors
-	StartFailed       Code = "start-failed"       // in another way
-	ImageNotFound     Code = "image-not-found"    // the registry has none, or does not show it without a login
-	ImageRefused      Code = "image-not-allowed"  // the registry asks for a login, or refuses this one
-	ImageName         Code = "image-name-invalid" // it is no name of an image
-	RegistryAway      Code = "registry-not-found" // it does not answer
-	RegistryLimit     Code = "registry-limit"     // it has answered 429
-	RegistryTrouble   Code = "registry-trouble"   // it has answered 5xx
-	ImageMissing      Code = "image-not-present"  // and must not be pulled
-	ImagePull         Code = "image-pull-failed"  // in another way
-	ImageWait         Code = "image-pulling"      // it is still being pulled
-	ConfigError       Code = "config-error"       // what the manifest names is not there
-	MountMissing      Code = "mount-missing"      // the source of a mount is not there
-	VolumesFailed     Code = "volumes-failed"     // in another way
-	DiskFull          Code = "disk-full"          // a filesystem has no space, or hardly any
-	InodesFull        Code = "inodes-full"        // or no inodes
-	DiskLow           Code = "disk-low"           // a kubelet would evict pods
-	PortTaken         Code = "port-taken"         // on the host
-	NetworkFailed     Code = "network-failed"     // its plugin says so
-	NoAddress         Code = "no-address-left"    // the network has none
-	SandboxFailed     Code = "sandbox-failed"     // in another way
-	SandboxGone       Code = "sandbox-gone"       // and containers are left
-	ProbeFailed       Code = "killed-by-probe"    // liveness or startup
-	NotReady          Code = "not-ready"          // readiness or startup probe
-	Paused            Code = "paused"             // its processes are frozen
-	HookFailed        Code = "hook-failed"        // postStart
-	Restarted         Code = "restarted"          // it runs again after an end that was no success
-	NotStarted        Code = "not-started"        // it waits; the text says for what
-	StateUnknown      Code = "state-unknown"      // the runtime has lost it
-	PodFailed         Code = "pod-failed"         // as a whole
-	DeadlineExceeded  Code = "deadline-exceeded"  // of the pod
-	RuntimeNotReady   Code = "runtime-not-ready"  // it says so itself
-	NetworkNotReady   Code = "network-not-ready"  // likewise
-	InvalidManifest   Code = "manifest-invalid"   // sync cannot read it
+	OutOfMemory       Code = "out-of-memory"         // the kernel ended the container
+	ProcessKilled     Code = "process-killed"        // the kernel ended a process of a container that went on
+	Exited            Code = "exited"                // with a status other than 0
+	Signalled         Code = "ended-by-signal"       // ended by a signal, as its status has it
+	EngineRestarted   Code = "engine-restarted"      // it ended when the engine did
+	NodeRestarted     Code = "node-restarted"        // it ended with the node
+	StoppedByUser     Code = "stopped"               // a user ended it
+	NoCommand         Code = "command-not-found"     // of a container
+	NotExecutable     Code = "not-executable"        // its command is no program, or may not be run
+	WrongArchitecture Code = "wrong-architecture"    // its image is for other processors
+	NoInterpreter     Code = "interpreter-not-found" // of its command
+	StartFailed       Code = "start-failed"          // in another way
+	ImageNotFound     Code = "image-not-found"       // the registry has none, or does not show it without a login
+	ImageRefused      Code = "image-not-allowed"     // the registry asks for a login, or refuses this one
+	ImageName         Code = "image-name-invalid"    // it is no name of an image
+	RegistryAway      Code = "registry-not-found"    // it does not answer
+	RegistryLimit     Code = "registry-limit"        // it has answered 429
+	RegistryTrouble   Code = "registry-trouble"      // it has answered 5xx
+	ImageMissing      Code = "image-not-present"     // and must not be pulled
+	ImagePull         Code = "image-pull-failed"     // in another way
+	ImageWait         Code = "image-pulling"         // it is still being pulled
+	ConfigError       Code = "config-error"          // what the manifest names is not there
+	MountMissing      Code = "mount-missing"         // the source of a mount is not there
+	VolumesFailed     Code = "volumes-failed"        // in another way
+	DiskFull          Code = "disk-full"             // a filesystem has no space, or hardly any
+	InodesFull        Code = "inodes-full"           // or no inodes
+	DiskLow           Code = "disk-low"              // a kubelet would evict pods
+	PortTaken         Code = "port-taken"            // on the host
+	NetworkFailed     Code = "network-failed"        // its plugin says so
+	NoAddress         Code = "no-address-left"       // the network has none
+	SandboxFailed     Code = "sandbox-failed"        // in another way
+	SandboxGone       Code = "sandbox-gone"          // and containers are left
+	ProbeFailed       Code = "killed-by-probe"       // liveness or startup
+	NotReady          Code = "not-ready"             // readiness or startup probe
+	Paused            Code = "paused"                // its processes are frozen
+	HookFailed        Code = "hook-failed"           // postStart
+	Restarted         Code = "restarted"             // it runs again after an end that was no success
+	NotStarted        Code = "not-started"           // it waits; the text says for what
+	StateUnknown      Code = "state-unknown"         // the runtime has lost it
+	PodFailed         Code = "pod-failed"            // as a whole
+	DeadlineExceeded  Code = "deadline-exceeded"     // of the pod
+	RuntimeNotReady   Code = "runtime-not-ready"     // it says so itself
+	NetworkNotReady   Code = "network-not-ready"     // likewise
+	InvalidManifest   Code = "manifest-invalid"      // sync cannot read it
 )
 
 // Codes lists all codes.
 func Codes() []Code {
 	return []Code{
 		OutOfMemory, ProcessKilled, Exited, Signalled, EngineRestarted, NodeRestarted, StoppedByUser, NoCommand,
-		NotExecutable, WrongArchitecture, StartFailed, ImageNotFound, ImageRefused, ImageName, RegistryAway, RegistryLimit, RegistryTrouble, ImageMissing,
+		NotExecutable, WrongArchitecture, NoInterpreter, StartFailed, ImageNotFound, ImageRefused, ImageName, RegistryAway, RegistryLimit, RegistryTrouble, ImageMissing,
 		ImagePull, ImageWait, ConfigError, MountMissing, VolumesFailed, DiskFull, InodesFull, DiskLow,
 		PortTaken, NetworkFailed, NoAddress, SandboxFailed, SandboxGone, ProbeFailed, NotReady, Paused, HookFailed,
 		Restarted, NotStarted, StateUnknown, PodFailed, DeadlineExceeded, RuntimeNotReady, NetworkNotReady, InvalidManifest,

@@ -70,6 +70,7 @@ type Container struct {
 	Missing      []string // sources of its mounts that are not there
 	Full         []string // targets of its writable mounts whose filesystem has no space or inodes left
 	Architecture string   // of its image, where it is not the host's
+	Program      *Program // its command, if it ended at once; nil where it was not looked at
 }
 
 // Options are where facts are.
@@ -201,6 +202,9 @@ func (c *Collector) details(ctx context.Context, p *Pod) error {
 	return nil
 }
 
+// atOnce is within what time a command ends that cannot run: some runtimes start a container before they execute it.
+const atOnce = 2 * time.Second
+
 func (c *Collector) container(ctx context.Context, attempt *pod.ContainerStatus) (*Container, error) {
 	r, err := c.conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: attempt.ID, Verbose: true})
 	if status.Code(err) == codes.NotFound {
@@ -213,7 +217,7 @@ func (c *Collector) container(ctx context.Context, attempt *pod.ContainerStatus)
 		Pid  int `json:"pid"`
 		Spec struct {
 			Process struct {
-				Args []string `json:"args"`
+				Args, Env []string
 			} `json:"process"`
 		} `json:"runtimeSpec"`
 	}
@@ -224,6 +228,10 @@ func (c *Collector) container(ctx context.Context, attempt *pod.ContainerStatus)
 		return out, nil
 	}
 	out.Architecture = c.foreignImage(ctx, cmp.Or(r.GetStatus().GetImageId(), r.GetStatus().GetImageRef(), attempt.Image))
+	if attempt.NeverStarted() || attempt.FinishedAt.Sub(attempt.StartedAt) < atOnce {
+		out.Program, err = c.program(ctx, attempt.ID, info.Spec.Process.Args, info.Spec.Process.Env)
+		c.fail(err)
+	}
 	for _, m := range attempt.Mounts {
 		if full := c.o.Host.filesystems(m.GetHostPath()); !m.GetReadonly() && len(full) > 0 && min(full[0].Space, full[0].Inodes) == 0 {
 			out.Full = append(out.Full, m.GetContainerPath())

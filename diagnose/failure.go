@@ -114,30 +114,45 @@ func (x explainer) couldNotStart(f *Finding, c plan.ContainerView, s *pod.Contai
 		for _, path := range detail.Missing {
 			f.Evidence = append(f.Evidence, path+", which is to be mounted in it, is not there")
 		}
-	case f.Code == WrongArchitecture:
-		x.foreign(f, s)
-		if !f.Probable && (detail == nil || detail.Architecture == "") { // the image is right: it is the file
-			f.Code = NotExecutable
+	default:
+		said := f.Code
+		f.Code = ""
+		x.cannotRun(f, s)
+		if f.Code == "" && said == WrongArchitecture { // the image and the file are right
+			said = NotExecutable
 			f.Evidence = append(f.Evidence, "its image is for this host's processors: the file is no program, or a script without #!")
 		}
+		f.Code = cmp.Or(f.Code, said)
 	}
 	if detail != nil && len(detail.Args) > 0 {
 		f.Evidence = append(f.Evidence, "its command is "+strings.Join(detail.Args[:min(len(detail.Args), 8)], " "))
 	}
 }
 
-// foreign adds that the image is for other processors, where it is.
-func (x explainer) foreign(f *Finding, s *pod.ContainerStatus) {
+// cannotRun adds what keeps the command from running: the processor that its image or its file is for, or an interpreter that is
+// not there.
+func (x explainer) cannotRun(f *Finding, s *pod.ContainerStatus) {
 	detail := x.p.Containers[s.ID]
-	if detail == nil || detail.Architecture == "" {
+	switch {
+	case detail == nil:
+		return
+	case detail.Architecture != "":
+		f.Evidence = append(f.Evidence, fmt.Sprintf("its image is for %s, and this host is %s", detail.Architecture, runtime.GOARCH))
+	case detail.Program != nil && detail.Program.Machine != "":
+		f.Evidence = append(f.Evidence, fmt.Sprintf("%s is for %s, and this host is %s", detail.Program.Path, detail.Program.Machine, runtime.GOARCH))
+	case detail.Program != nil && detail.Program.Interpreter != "":
+		f.Code = NoInterpreter
+		f.Text += ": the interpreter of its command is not there"
+		f.Evidence = append(f.Evidence, fmt.Sprintf("%s needs %s, which the container does not have", detail.Program.Path, detail.Program.Interpreter))
+		return
+	default:
 		return
 	}
 	f.Code = WrongArchitecture
-	f.Evidence = append(f.Evidence, fmt.Sprintf("its image is for %s, and this host is %s", detail.Architecture, runtime.GOARCH))
 	f.Next = []string{"crishim inspecti " + shellWord(s.Image), "crishim pull " + shellWord(s.Image)}
 	if !s.NeverStarted() {
 		f.Probable = true
-		f.Text += ", probably because its image is for other processors"
+		f.Text += ", probably because it is for other processors"
 	}
 }
 

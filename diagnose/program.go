@@ -1,0 +1,129 @@
+package diagnose
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"debug/elf"
+	"errors"
+	"io"
+	"path"
+	"runtime"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/crishim/crishim/client"
+)
+
+// Program is what keeps the command of a container from running.
+type Program struct {
+	Path        string
+	Machine     string // that it is for, where that is not the host's
+	Interpreter string // that the container has not: the loader of an ELF file, or what a script names after #!
+}
+
+// hostMachines are those whose programs a processor runs.
+var hostMachines = map[string][]elf.Machine{"amd64": {elf.EM_X86_64, elf.EM_386}, "arm64": {elf.EM_AARCH64, elf.EM_ARM}}
+
+// program looks at the file of a container's command. CRI has no call for that: with other runtimes than our own shim it finds
+// nothing.
+func (c *Collector) program(ctx context.Context, id string, args, env []string) (*Program, error) {
+	if len(args) == 0 {
+		return nil, nil //nolint:nilnil // there is nothing to look at
+	}
+	paths := []string{args[0]}
+	if !strings.Contains(args[0], "/") {
+		paths = nil
+		for _, variable := range env {
+			if list, ok := strings.CutPrefix(variable, "PATH="); ok {
+				for dir := range strings.SplitSeq(list, ":") {
+					paths = append(paths, path.Join(dir, args[0]))
+				}
+			}
+		}
+	}
+	for _, at := range paths {
+		head, err := c.head(ctx, id, at)
+		if status.Code(err) == codes.NotFound || head == nil && err == nil {
+			continue
+		}
+		if errors.Is(err, client.ErrNotDockershim) {
+			return nil, nil //nolint:nilnil // it cannot be looked at
+		}
+		if err != nil {
+			return nil, err
+		}
+		found := &Program{Path: at}
+		found.Machine, found.Interpreter = parseProgram(head)
+		if found.Interpreter != "" {
+			if _, err := c.conn.StatPath(ctx, id, found.Interpreter); status.Code(err) != codes.NotFound {
+				found.Interpreter = ""
+			}
+		}
+		return found, nil
+	}
+	return nil, nil //nolint:nilnil // the runtime says that there is none
+}
+
+// head returns the first bytes of a file of a container; nil where a path is no file.
+func (c *Collector) head(ctx context.Context, id, at string) ([]byte, error) {
+	stat, err := c.conn.StatPath(ctx, id, at)
+	if err != nil {
+		return nil, err
+	}
+	if target := string(stat.GetLinkTarget()); target != "" {
+		at = path.Join(path.Dir(at), target)
+		if path.IsAbs(target) {
+			at = target
+		}
+	}
+	content, _, err := c.conn.ReadArchive(ctx, id, at)
+	if err != nil {
+		return nil, err
+	}
+	defer content.Close()
+	archive := tar.NewReader(content)
+	if header, err := archive.Next(); err != nil || header.Typeflag != tar.TypeReg {
+		return nil, err
+	}
+	const enough = 4 << 10 // for the program headers and the name of the loader, which linkers put first
+	return io.ReadAll(io.LimitReader(archive, enough))
+}
+
+// parseProgram returns the machine of an ELF file if the host's processor is another one, and the interpreter of a program.
+func parseProgram(head []byte) (machine, interpreter string) {
+	if line, script := bytes.CutPrefix(head, []byte("#!")); script {
+		line, _, _ = bytes.Cut(line, []byte("\n"))
+		words := strings.Fields(string(line))
+		if len(words) == 0 || !path.IsAbs(words[0]) {
+			return "", ""
+		}
+		return "", words[0]
+	}
+	head = bytes.Clone(head)
+	switch { // the sections are at the end of the file
+	case len(head) > 0x40 && head[elf.EI_CLASS] == byte(elf.ELFCLASS64):
+		clear(head[0x28:0x30])
+		clear(head[0x3c:0x40])
+	case len(head) > 0x34 && head[elf.EI_CLASS] == byte(elf.ELFCLASS32):
+		clear(head[0x20:0x24])
+		clear(head[0x30:0x34])
+	}
+	file, err := elf.NewFile(bytes.NewReader(head))
+	if err != nil {
+		return "", ""
+	}
+	own := hostMachines[runtime.GOARCH]
+	if len(own) > 0 && file.Machine != own[0] && file.Machine != own[1] {
+		machine = strings.ToLower(strings.TrimPrefix(file.Machine.String(), "EM_"))
+	}
+	for _, p := range file.Progs {
+		if p.Type == elf.PT_INTERP {
+			text, _ := io.ReadAll(p.Open()) // "" where it is further on
+			interpreter = strings.TrimRight(string(text), "\x00")
+		}
+	}
+	return machine, interpreter
+}
