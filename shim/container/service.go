@@ -21,25 +21,21 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
-	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/api/types/system"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/crishim/crishim/shim/docker"
 	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/internal/keylock"
+	"github.com/crishim/crishim/shim/internal/lifecycle"
 	"github.com/crishim/crishim/shim/internal/logdir"
 )
 
 type Engine interface {
-	ContainerCreate(ctx context.Context, config *container.Config, hostConfig *container.HostConfig, networking *network.NetworkingConfig, platform *ocispec.Platform, name string) (container.CreateResponse, error)
+	lifecycle.Engine
 	ContainerStart(ctx context.Context, id string, o container.StartOptions) error
-	ContainerStop(ctx context.Context, id string, o container.StopOptions) error
 	ContainerKill(ctx context.Context, id, signal string) error
 	ContainerPause(ctx context.Context, id string) error
 	ContainerUnpause(ctx context.Context, id string) error
-	ContainerRemove(ctx context.Context, id string, o container.RemoveOptions) error
-	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
 	ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error)
 	ContainerUpdate(ctx context.Context, id string, c container.UpdateConfig) (container.UpdateResponse, error)
 	CopyFromContainer(ctx context.Context, id, path string) (io.ReadCloser, container.PathStat, error)

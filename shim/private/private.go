@@ -33,7 +33,6 @@ type Engine interface {
 	logs.Engine
 	Info(ctx context.Context) (system.Info, error)
 	Events(ctx context.Context, options events.ListOptions) (<-chan events.Message, <-chan error)
-	ContainerList(ctx context.Context, options container.ListOptions) ([]container.Summary, error)
 	ContainerDiff(ctx context.Context, id string) ([]container.FilesystemChange, error)
 	ContainerStatPath(ctx context.Context, id, path string) (container.PathStat, error)
 	CopyFromContainer(ctx context.Context, id, path string) (io.ReadCloser, container.PathStat, error)

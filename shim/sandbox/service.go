@@ -11,24 +11,20 @@ import (
 	"log/slog"
 
 	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/network"
 	"github.com/docker/docker/api/types/system"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/internal/keylock"
+	"github.com/crishim/crishim/shim/internal/lifecycle"
 	podnetwork "github.com/crishim/crishim/shim/network"
 	"github.com/crishim/crishim/shim/pause"
 )
 
 type Engine interface {
 	pause.Engine
+	lifecycle.Engine
 	Info(ctx context.Context) (system.Info, error)
-	ContainerCreate(ctx context.Context, config *container.Config, hostConfig *container.HostConfig, networking *network.NetworkingConfig, platform *ocispec.Platform, name string) (container.CreateResponse, error)
 	ContainerStart(ctx context.Context, id string, options container.StartOptions) error
-	ContainerStop(ctx context.Context, id string, options container.StopOptions) error
-	ContainerRemove(ctx context.Context, id string, options container.RemoveOptions) error
-	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
 	ContainerList(ctx context.Context, options container.ListOptions) ([]container.Summary, error)
 }
 
