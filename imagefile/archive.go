@@ -141,7 +141,7 @@ func (a *Archive) read(ctx context.Context, from io.Reader) error {
 		return truncated(err)
 	}
 	defer end()
-	if a.spool, err = TempFile(); err != nil {
+	if a.spool, err = tempFile(); err != nil {
 		return err
 	}
 	out := bufio.NewWriterSize(a.spool, copySize)
@@ -524,8 +524,8 @@ func (c cancelled) Read(b []byte) (int, error) {
 	return c.r.Read(b)
 }
 
-// TempFile returns a file that is gone with the process. It is in TMPDIR, else in /var/tmp: /tmp may be memory.
-func TempFile() (*os.File, error) {
+// tempFile returns a file that is gone with the process. It is in TMPDIR, else in /var/tmp: /tmp may be memory.
+func tempFile() (*os.File, error) {
 	f, err := os.CreateTemp(cmp.Or(os.Getenv("TMPDIR"), "/var/tmp"), "crishim-image-")
 	if errors.Is(err, fs.ErrNotExist) {
 		f, err = os.CreateTemp("", "crishim-image-")

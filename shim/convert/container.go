@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	ReasonCompleted = "Completed"
-	ReasonError     = "Error"
-	ReasonOOMKilled = "OOMKilled"
-	ReasonCannotRun = "ContainerCannotRun"
+	reasonCompleted = "Completed"
+	reasonError     = "Error"
+	reasonOOMKilled = "OOMKilled"
+	reasonCannotRun = "ContainerCannotRun"
 )
 
 // ContainerState is for list entries. A paused or restarting container has processes.
@@ -90,16 +90,16 @@ func Run(created string, s *container.State) (RunState, error) {
 	case s.Running || s.Paused || s.Restarting:
 		r.State = runtimeapi.ContainerState_CONTAINER_RUNNING
 	case finished != 0:
-		r.State, r.Reason = runtimeapi.ContainerState_CONTAINER_EXITED, ReasonError
+		r.State, r.Reason = runtimeapi.ContainerState_CONTAINER_EXITED, reasonError
 		r.FinishedAt, r.ExitCode = finished, int32(s.ExitCode)
 		switch {
 		case s.OOMKilled:
-			r.Reason = ReasonOOMKilled
+			r.Reason = reasonOOMKilled
 		case s.ExitCode == 0:
-			r.Reason = ReasonCompleted
+			r.Reason = reasonCompleted
 		}
 	case s.ExitCode != 0:
-		r.State, r.Reason = runtimeapi.ContainerState_CONTAINER_EXITED, ReasonCannotRun
+		r.State, r.Reason = runtimeapi.ContainerState_CONTAINER_EXITED, reasonCannotRun
 		r.StartedAt, r.FinishedAt, r.ExitCode = r.CreatedAt, r.CreatedAt, int32(s.ExitCode)
 	default:
 		r.State, r.StartedAt = ContainerState(s.Status), 0

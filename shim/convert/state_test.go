@@ -100,19 +100,19 @@ func TestRun(t *testing.T) {
 		},
 		"ended well": {
 			container.State{Status: "exited", StartedAt: started, FinishedAt: finished},
-			RunState{State: runtimeapi.ContainerState_CONTAINER_EXITED, CreatedAt: at(created), StartedAt: at(started), FinishedAt: at(finished), Reason: ReasonCompleted},
+			RunState{State: runtimeapi.ContainerState_CONTAINER_EXITED, CreatedAt: at(created), StartedAt: at(started), FinishedAt: at(finished), Reason: reasonCompleted},
 		},
 		"ended badly": {
 			container.State{Status: "exited", StartedAt: started, FinishedAt: finished, ExitCode: 3, Error: "why"},
-			RunState{State: runtimeapi.ContainerState_CONTAINER_EXITED, CreatedAt: at(created), StartedAt: at(started), FinishedAt: at(finished), ExitCode: 3, Reason: ReasonError, Description: "why"},
+			RunState{State: runtimeapi.ContainerState_CONTAINER_EXITED, CreatedAt: at(created), StartedAt: at(started), FinishedAt: at(finished), ExitCode: 3, Reason: reasonError, Description: "why"},
 		},
 		"out of memory": {
 			container.State{Status: "exited", StartedAt: started, FinishedAt: finished, ExitCode: 137, OOMKilled: true},
-			RunState{State: runtimeapi.ContainerState_CONTAINER_EXITED, CreatedAt: at(created), StartedAt: at(started), FinishedAt: at(finished), ExitCode: 137, Reason: ReasonOOMKilled},
+			RunState{State: runtimeapi.ContainerState_CONTAINER_EXITED, CreatedAt: at(created), StartedAt: at(started), FinishedAt: at(finished), ExitCode: 137, Reason: reasonOOMKilled},
 		},
 		"a start that failed": {
 			container.State{Status: "created", StartedAt: never, FinishedAt: never, ExitCode: 127, Error: "no such command"},
-			RunState{State: runtimeapi.ContainerState_CONTAINER_EXITED, CreatedAt: at(created), StartedAt: at(created), FinishedAt: at(created), ExitCode: 127, Reason: ReasonCannotRun, Description: "no such command"},
+			RunState{State: runtimeapi.ContainerState_CONTAINER_EXITED, CreatedAt: at(created), StartedAt: at(created), FinishedAt: at(created), ExitCode: 127, Reason: reasonCannotRun, Description: "no such command"},
 		},
 		"dead": {
 			container.State{Status: "dead", StartedAt: never, FinishedAt: never},

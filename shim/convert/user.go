@@ -74,7 +74,7 @@ func (w UserRequest) Engine(passwd, group []byte) (user string, groupAdd []strin
 	case !w.NeedsFiles() && w.Group != "":
 		user = cmp.Or(user, "0") + ":" + w.Group
 	case w.NeedsFiles():
-		u, err := ResolveUser(w.Name, passwd, group)
+		u, err := resolveUser(w.Name, passwd, group)
 		if err != nil {
 			return "", nil, err
 		}
@@ -93,7 +93,7 @@ func (w UserRequest) Engine(passwd, group []byte) (user string, groupAdd []strin
 }
 
 func ContainerUser(spec string, groupAdd []string, passwd, group []byte) (*runtimeapi.ContainerUser, error) {
-	u, err := ResolveUser(spec, passwd, group)
+	u, err := resolveUser(spec, passwd, group)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func ContainerUser(spec string, groupAdd []string, passwd, group []byte) (*runti
 	}}, nil
 }
 
-func ResolveUser(spec string, passwd, group []byte) (User, error) {
+func resolveUser(spec string, passwd, group []byte) (User, error) {
 	name, groupName, _ := strings.Cut(spec, ":")
 	u, matched, err := lookUpUser(cmp.Or(name, "0"), passwd)
 	if err != nil {

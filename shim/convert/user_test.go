@@ -103,6 +103,6 @@ func FuzzResolveUser(f *testing.F) {
 	f.Add("", "", "")
 	f.Add(":", ":::", "::")
 	f.Fuzz(func(t *testing.T, spec, passwd, group string) {
-		_, _ = ResolveUser(spec, []byte(passwd), []byte(group))
+		_, _ = resolveUser(spec, []byte(passwd), []byte(group))
 	})
 }

@@ -20,8 +20,8 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 )
 
-// MinAPI is the oldest that engines of today can be told to answer in (Docker 19.03).
-const MinAPI = "1.40"
+// minAPI is the oldest that engines of today can be told to answer in (Docker 19.03).
+const minAPI = "1.40"
 
 // Options of some client methods have types of the client library. These
 // aliases let other packages write down the methods' signatures.

@@ -65,9 +65,9 @@ func (w Worded) Unwrap() error { return w.Err }
 
 // CheckAPI is dockershim's checkVersionCompatibility.
 func CheckAPI(apiVersion string) error {
-	if versions.LessThan(apiVersion, MinAPI) {
+	if versions.LessThan(apiVersion, minAPI) {
 		return fmt.Errorf("the docker engine speaks API %s, crishim needs %s or newer: upgrade the engine to 19.03 or newer: %w",
-			apiVersion, MinAPI, errdefs.ErrFailedPrecondition)
+			apiVersion, minAPI, errdefs.ErrFailedPrecondition)
 	}
 	return nil
 }

@@ -220,7 +220,7 @@ func (t *transport) ping(r *http.Request) (*http.Response, error) {
 // setVersion refuses an engine that is too old before a call fails for an obscure reason.
 func (t *transport) setVersion(engine string) (*string, error) {
 	if engine == "" { // what answers without a version is not known to be too old
-		engine = MinAPI
+		engine = minAPI
 	}
 	if err := CheckAPI(engine); err != nil {
 		t.version.Store(nil) // no call may go on in the version of the engine that was there before
