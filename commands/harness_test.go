@@ -79,7 +79,7 @@ func withStub(t *testing.T, o stubcri.Options) *commandTest {
 	t.Cleanup(func() { // what root has for logs of pods that nothing removed
 		for _, call := range stub.Calls() {
 			if r, ok := call.Request.(*runtimeapi.RunPodSandboxRequest); ok {
-				if err := cli.RemoveOwnLogs(r.GetConfig().GetMetadata()); err != nil {
+				if err := cli.RemoveOwnLogs(&client.Conn{}, r.GetConfig().GetMetadata()); err != nil {
 					t.Error(err)
 				}
 			}

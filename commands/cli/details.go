@@ -80,8 +80,11 @@ func DetailsMissing(ctx context.Context, env *Env, what string, err error) error
 }
 
 // PodState reads the state that sync or apply keeps of a pod: its probes, and why and how long a container
-// waits. It is nil for pods of other tools. sandboxes are the ids of the pod's sandboxes.
-func (env *Env) PodState(uid string, sandboxes ...string) *kuberuntime.PodState {
+// waits. It is nil for pods of other tools and of a remote runtime. sandboxes are the ids of the pod's sandboxes.
+func (env *Env) PodState(conn *client.Conn, uid string, sandboxes ...string) *kuberuntime.PodState {
+	if conn.Remote() != "" {
+		return nil
+	}
 	state, err := kuberuntime.ReadState(pod.DefaultDirs(env.LookupEnv), uid, sandboxes...)
 	if err != nil {
 		env.Debugf("read the state of pod %s: %v", uid, err)
@@ -91,7 +94,7 @@ func (env *Env) PodState(uid string, sandboxes ...string) *kuberuntime.PodState 
 
 // ManagedPods returns the state that sync and apply keep of pods, and of the pods of containers, by the
 // sandbox's id.
-func (env *Env) ManagedPods(pods []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) map[string]output.ManagedPod {
+func (env *Env) ManagedPods(conn *client.Conn, pods []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) map[string]output.ManagedPod {
 	uids, managed := map[string]string{}, map[string]output.ManagedPod{}
 	for _, p := range pods {
 		uids[p.GetId()] = p.GetMetadata().GetUid()
@@ -100,7 +103,7 @@ func (env *Env) ManagedPods(pods []*runtimeapi.PodSandbox, containers []*runtime
 		uids[c.GetPodSandboxId()] = c.GetLabels()[kube.LabelPodUID]
 	}
 	for sandbox, uid := range uids {
-		if state := env.PodState(uid, sandbox); state != nil && (state.Sandbox == "" || state.Sandbox == sandbox) {
+		if state := env.PodState(conn, uid, sandbox); state != nil && (state.Sandbox == "" || state.Sandbox == sandbox) {
 			managed[sandbox] = managedPod(state)
 		}
 	}
@@ -158,7 +161,10 @@ func managedPod(state *kuberuntime.PodState) output.ManagedPod {
 
 // RecordEnd records the command that ends a container of sync or apply, so that why does not take the
 // end for a crash.
-func (env *Env) RecordEnd(c *runtimeapi.Container, command string) {
+func (env *Env) RecordEnd(conn *client.Conn, c *runtimeapi.Container, command string) {
+	if conn.Remote() != "" {
+		return
+	}
 	labels, name := c.GetLabels(), c.GetMetadata().GetName()
 	err := kuberuntime.AppendEvent(pod.DefaultDirs(env.LookupEnv), kuberuntime.Event{
 		Time: env.Now(), Namespace: labels[kube.LabelPodNamespace], Pod: labels[kube.LabelPodName], UID: labels[kube.LabelPodUID],

@@ -41,12 +41,12 @@ func NewUID() string { return string(uuid.NewUUID()) }
 // RunPod makes a pod, with a directory for its logs if it has none.
 func RunPod(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandboxConfig, handler string, opts ...grpc.CallOption) (string, error) {
 	given := pod.LogDirectory
-	if err := completeLogs(pod, conn.Embedded); err != nil {
+	if err := completeLogs(conn, pod); err != nil {
 		return "", err
 	}
 	res, err := conn.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: pod, RuntimeHandler: handler}, opts...)
 	if err != nil && given == "" && pod.LogDirectory != "" {
-		err = Join(err, RemoveOwnLogs(pod.GetMetadata()))
+		err = Join(err, RemoveOwnLogs(conn, pod.GetMetadata()))
 	}
 	return res.GetPodSandboxId(), err
 }
@@ -55,12 +55,12 @@ func RunPod(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandboxCo
 // logs. rmp removes them. Tests change it.
 var OwnLogs = "/var/log/crishim"
 
-// completeLogs sets a log directory if this user may make it. The embedded shim needs none.
-func completeLogs(pod *runtimeapi.PodSandboxConfig, embedded bool) error {
-	if pod.LogDirectory != "" || embedded || os.Geteuid() != 0 {
+// completeLogs sets a log directory if this user may make it. The embedded shim needs none, and a remote runtime has none.
+func completeLogs(conn *client.Conn, pod *runtimeapi.PodSandboxConfig) error {
+	if pod.LogDirectory != "" || conn.Embedded || conn.Remote() != "" || os.Geteuid() != 0 {
 		return nil
 	}
-	pod.LogDirectory = OwnLogDirectory(pod.GetMetadata())
+	pod.LogDirectory = ownLogDirectory(pod.GetMetadata())
 	if err := os.MkdirAll(pod.LogDirectory, 0o755); err != nil {
 		return fmt.Errorf("make the pod's log directory: %w", err)
 	}
@@ -70,9 +70,9 @@ func completeLogs(pod *runtimeapi.PodSandboxConfig, embedded bool) error {
 // maxFileName is Linux's limit for the name of a file, in bytes.
 const maxFileName = 255
 
-// OwnLogDirectory returns a directory in OwnLogs. A runtime may list pods with any text as name and uid,
+// ownLogDirectory returns a directory in OwnLogs. A runtime may list pods with any text as name and uid,
 // so a slash cannot lead to the directory of another pod, which rmp would remove.
-func OwnLogDirectory(m *runtimeapi.PodSandboxMetadata) string {
+func ownLogDirectory(m *runtimeapi.PodSandboxMetadata) string {
 	name := m.GetNamespace() + "_" + m.GetName() + "_" + m.GetUid()
 	if len(name) > maxFileName || strings.ContainsAny(name, "/\x00") {
 		name = fmt.Sprintf("pod-%x", sha256.Sum256([]byte(name)))
@@ -80,9 +80,20 @@ func OwnLogDirectory(m *runtimeapi.PodSandboxMetadata) string {
 	return filepath.Join(OwnLogs, name)
 }
 
+// ExistingOwnLogs returns the log directory that completeLogs made, "" if it made none.
+func ExistingOwnLogs(conn *client.Conn, m *runtimeapi.PodSandboxMetadata) string {
+	if own := ownLogDirectory(m); conn.Remote() == "" && IsDir(own) {
+		return own
+	}
+	return ""
+}
+
 // RemoveOwnLogs removes the log directory that completeLogs made.
-func RemoveOwnLogs(m *runtimeapi.PodSandboxMetadata) error {
-	if err := os.RemoveAll(OwnLogDirectory(m)); err != nil {
+func RemoveOwnLogs(conn *client.Conn, m *runtimeapi.PodSandboxMetadata) error {
+	if conn.Remote() != "" {
+		return nil
+	}
+	if err := os.RemoveAll(ownLogDirectory(m)); err != nil {
 		return fmt.Errorf("remove the pod's logs: %w", err)
 	}
 	os.Remove(OwnLogs) // fails unless it is empty

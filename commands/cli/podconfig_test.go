@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/client"
 )
 
 // TestOwnLogsStayWhereTheyAre: whatever a runtime says that its pods are called,
@@ -29,7 +31,7 @@ func TestOwnLogsStayWhereTheyAre(t *testing.T) {
 	}
 	seen := map[string]string{}
 	for what, m := range names {
-		dir := OwnLogDirectory(m)
+		dir := ownLogDirectory(m)
 		if other, ok := seen[dir]; ok || filepath.Dir(dir) != OwnLogs {
 			t.Errorf("%s: got %s (also of %q), want a directory of its own in %s", what, dir, other, OwnLogs)
 			continue // nothing outside is removed if this fails
@@ -41,11 +43,11 @@ func TestOwnLogsStayWhereTheyAre(t *testing.T) {
 			t.Fatal(err)
 		}
 		if os.Geteuid() == 0 {
-			if err := completeLogs(pod, false); err != nil || pod.GetLogDirectory() != dir || !IsDir(dir) {
+			if err := completeLogs(&client.Conn{}, pod); err != nil || pod.GetLogDirectory() != dir || !IsDir(dir) {
 				t.Errorf("%s: got %q, %v, want %s made", what, pod.GetLogDirectory(), err, dir)
 			}
 		}
-		if err := RemoveOwnLogs(m); err != nil || IsDir(dir) || !IsDir(keep) {
+		if err := RemoveOwnLogs(&client.Conn{}, m); err != nil || IsDir(dir) || !IsDir(keep) {
 			t.Errorf("%s: got %v, want this pod's logs away and the other's still there", what, err)
 		}
 	}

@@ -166,8 +166,7 @@ func completeFromPod(ctx context.Context, conn *client.Conn, config *runtimeapi.
 	if config.LogDirectory != "" || conn.Embedded {
 		return nil
 	}
-	if own := cli.OwnLogDirectory(pod.GetMetadata()); cli.IsDir(own) {
-		config.LogDirectory = own
+	if config.LogDirectory = cli.ExistingOwnLogs(conn, pod.GetMetadata()); config.LogDirectory != "" {
 		return nil
 	}
 	known, err := podConfigOf(ctx, conn, pod.GetId())
@@ -193,8 +192,6 @@ func podConfigOf(ctx context.Context, conn *client.Conn, id string) (*runtimeapi
 	if options := status.GetLinux().GetNamespaces().GetOptions(); options != nil {
 		pod.Linux = &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: options}}
 	}
-	if own := cli.OwnLogDirectory(status.GetMetadata()); cli.IsDir(own) {
-		pod.LogDirectory = own
-	}
+	pod.LogDirectory = cli.ExistingOwnLogs(conn, status.GetMetadata())
 	return pod, nil
 }

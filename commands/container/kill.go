@@ -69,7 +69,7 @@ func (o *killOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 		Would: func(c cli.ContainerTarget) string { return "Would send " + o.signal + " to " + c.Called() },
 		Do: func(env *cli.Env, c cli.ContainerTarget) error {
 			if o.signal == "SIGKILL" || o.signal == "SIGTERM" || o.signal == "SIGINT" {
-				env.RecordEnd(c.Object, "crishim kill")
+				env.RecordEnd(conn, c.Object, "crishim kill")
 			}
 			id := c.Object.GetId()
 			_, err := conn.Crishim().SignalContainer(ctx, &api.SignalContainerRequest{ContainerId: id, Signal: o.signal})

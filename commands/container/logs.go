@@ -205,7 +205,7 @@ func (o *logsOptions) containers(ctx context.Context, env *cli.Env, conn *client
 			if _, noPod := conn.Pod(ctx, ref, client.Any); noPod == nil { // it has several containers
 				err = cli.WithHint(err, "--all-containers takes all; %s", cli.HintOf(err))
 			}
-		case code == codes.NotFound:
+		case code == codes.NotFound && conn.Remote() == "":
 			if name, why := kuberuntime.WhyNoContainers(pod.DefaultDirs(env.LookupEnv), ref); why != "" {
 				err = cli.WithHint(fmt.Errorf("pod %s has no container yet: %s", name, why), "`crishim describe %s` shows more", ref)
 			}

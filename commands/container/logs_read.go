@@ -66,7 +66,10 @@ func logPath(ctx context.Context, conn *client.Conn, c *runtimeapi.Container) (s
 	}
 	paths := []string{res.GetStatus().GetLogPath(), details.LogPath}
 	for _, path := range paths {
-		if _, err := os.Stat(path); path != "" && (err == nil || errors.Is(err, fs.ErrPermission)) {
+		if path == "" || conn.Remote() != "" {
+			continue
+		}
+		if _, err := os.Stat(path); err == nil || errors.Is(err, fs.ErrPermission) {
 			return path, nil
 		}
 	}

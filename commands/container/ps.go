@@ -94,7 +94,7 @@ func (o *psOptions) addDetails(ctx context.Context, env *cli.Env, conn *client.C
 	needs := output.ContainerNeeds(o.view.Options)
 	var failed, podsFailed error
 	if needs.Dead || needs.Statuses {
-		o.view.Managed = env.ManagedPods(nil, slices.DeleteFunc(slices.Clone(containers), func(c *runtimeapi.Container) bool {
+		o.view.Managed = env.ManagedPods(conn, nil, slices.DeleteFunc(slices.Clone(containers), func(c *runtimeapi.Container) bool {
 			return c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
 		}))
 		some := containers

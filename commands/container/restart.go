@@ -66,7 +66,7 @@ func (o *restartOptions) run(ctx context.Context, env *cli.Env, conn *client.Con
 }
 
 func (o *restartOptions) refuse(ctx context.Context, env *cli.Env, conn *client.Conn, c cli.ContainerTarget) error {
-	own := env.PodState(c.Object.GetLabels()[kube.LabelPodUID], c.Object.GetPodSandboxId())
+	own := env.PodState(conn, c.Object.GetLabels()[kube.LabelPodUID], c.Object.GetPodSandboxId())
 	if c.Object.GetAnnotations()[kube.AnnotationHash] != "" && (own == nil || own.Managed) {
 		return cli.WithHint(fmt.Errorf("%s is of a pod that a kubelet or crishim sync keeps, which makes its attempts", c.Called()),
 			"`crishim stop %s` ends it, and who keeps the pod starts the next attempt", c.Arg())

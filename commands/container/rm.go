@@ -61,7 +61,7 @@ func (o *rmOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 		},
 		Do: func(env *cli.Env, c cli.ContainerTarget) error {
 			logs := ""
-			if env.Compat && !o.keepLogs {
+			if env.Compat && !o.keepLogs && conn.Remote() == "" {
 				res, _ := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.Object.GetId()})
 				logs = res.GetStatus().GetLogPath() // "" where it is not known
 			}

@@ -250,7 +250,7 @@ func (r *runner) cleanUp(ctx context.Context, remove bool) error {
 	if r.madePod && remove {
 		_, err := r.conn.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: r.podID})
 		if err = cli.UnlessGone(err); err == nil {
-			err = cli.RemoveOwnLogs(r.pod.GetMetadata())
+			err = cli.RemoveOwnLogs(r.conn, r.pod.GetMetadata())
 		}
 		errs = append(errs, err)
 	}

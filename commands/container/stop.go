@@ -52,7 +52,7 @@ func (o *stopOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 		What: "running container", Doing: "stopping",
 		Would: func(c cli.ContainerTarget) string { return "Would stop " + c.Called() },
 		Do: func(env *cli.Env, c cli.ContainerTarget) error {
-			env.RecordEnd(c.Object, "crishim stop")
+			env.RecordEnd(conn, c.Object, "crishim stop")
 			_, err := conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{
 				ContainerId: c.Object.GetId(), Timeout: int64(math.Ceil(o.grace.Seconds())),
 			})

@@ -53,7 +53,7 @@ func (r *readiness) ofPod(ctx context.Context, sandbox *runtimeapi.PodSandboxSta
 		return false, "", err
 	}
 	newest := newestAttempts(list.GetContainers())
-	state := r.env.PodState(sandbox.GetMetadata().GetUid(), sandbox.GetId())
+	state := r.env.PodState(r.conn, sandbox.GetMetadata().GetUid(), sandbox.GetId())
 	if state == nil || state.Sandbox != sandbox.GetId() && !state.Managed {
 		return allRun(ctx, r.conn, newest)
 	}

@@ -108,7 +108,7 @@ func (o *podsOptions) list(ctx context.Context, env *cli.Env, conn *client.Conn)
 		}
 	}
 	if needs.Dead {
-		o.view.Managed = env.ManagedPods(pods, nil)
+		o.view.Managed = env.ManagedPods(conn, pods, nil)
 	}
 	if needs.Dead && o.filter.Last() == 0 {
 		unmade, known := env.UnmadePods(ctx, conn, pods, &o.filter)

@@ -56,7 +56,7 @@ func (o *rmpOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) e
 			if cli.UnlessGone(err) != nil {
 				return err
 			}
-			return cli.RemoveOwnLogs(p.Object.GetMetadata())
+			return cli.RemoveOwnLogs(conn, p.Object.GetMetadata())
 		},
 		Done: "Removed sandbox %s",
 	}.Run(env, &o.Targets, pods, err)

@@ -101,7 +101,7 @@ func (f *feed) lists(ctx context.Context) (Lists, error) {
 		}
 	}
 	f.statuses = known
-	managed := f.env.ManagedPods(pods, nil)
+	managed := f.env.ManagedPods(f.conn, pods, nil)
 	unmade, reasons := f.env.UnmadePods(ctx, f.conn, pods, f.filter)
 	maps.Copy(managed, reasons)
 	return Lists{append(pods, unmade...), containers, output.Options{
