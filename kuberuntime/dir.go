@@ -144,7 +144,7 @@ func (s *source) read(path string) bool {
 	if stamp, _ := stampOf(path); stamp != s.stamp {
 		return false
 	}
-	if s.err == nil && manifest.IsBlank(s.data) {
+	if s.err == nil && manifest.Empty(s.data) {
 		s.err = errors.New("the file has no document")
 	}
 	s.pending = false
@@ -163,7 +163,7 @@ func (f *directory) parse() error {
 			use[path] = s.good
 		case s.err != nil:
 			f.broken[path] = true
-			problems = append(problems, fmt.Errorf("%s: %w", path, s.err))
+			problems = append(problems, &manifest.Error{Source: manifest.Source{File: path}, Problem: s.err.Error()})
 			if s.good != nil {
 				use[path] = s.good
 			}

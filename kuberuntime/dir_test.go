@@ -1,6 +1,7 @@
 package kuberuntime
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/crishim/crishim/kuberuntime/manifest"
 )
 
 // manifests is a directory with a clock of its own.
@@ -84,7 +87,7 @@ func TestFilesSettle(t *testing.T) {
 	m.wants("a b", "a.yaml", "b.yaml", "c.yaml")
 	uids := slices.Sorted(maps.Keys(m.pods))
 
-	for _, text := range []string{"", "# nothing\n", a[:30], a[:len(a)-10]} { // generate > a.yaml, in pieces
+	for _, text := range []string{"", "# nothing\n", "---", "--- # x\n", "---\n---\n", "---\n# Source: web.yaml\n", a[:30], a[:len(a)-10]} { // generate > a.yaml, in pieces
 		m.write("a.yaml", text)
 		_ = m.pass(time.Second)
 		m.wants("a b")
@@ -244,6 +247,11 @@ func TestBrokenFilesOnly(t *testing.T) {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok || len(joined.Unwrap()) != 3 {
 		t.Errorf("got %v, want three problems", err)
+	}
+	for _, problem := range joined.Unwrap() {
+		if of, ok := errors.AsType[*manifest.Error](problem); !ok || filepath.Dir(of.File) != m.path {
+			t.Errorf("the problem names no file: %v", problem)
+		}
 	}
 	for _, d := range m.pods {
 		if d.set.ConfigMaps["default/c"] == nil {

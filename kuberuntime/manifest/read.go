@@ -175,13 +175,13 @@ func split(data []byte) []document {
 		current.data = append(current.data, text...)
 	}
 	out = append(out, current)
-	if len(out) > 1 && IsBlank(out[0].data) { // the text before a leading "---" does not count
+	if len(out) > 1 && isBlank(out[0].data) { // the text before a leading "---" does not count
 		out = out[1:]
 		for i := range out {
 			out[i].number--
 		}
 	}
-	return slices.DeleteFunc(out, func(d document) bool { return IsBlank(d.data) })
+	return slices.DeleteFunc(out, func(d document) bool { return isBlank(d.data) })
 }
 
 // splitJSON cuts a document into the JSON objects that follow each other in it, as jq writes them, but not into more than limit.
@@ -189,7 +189,7 @@ func split(data []byte) []document {
 func (d document) splitJSON(limit int) ([]document, error) {
 	var out []document
 	rest := d.data
-	for !IsBlank(rest) && len(out) < limit {
+	for !isBlank(rest) && len(out) < limit {
 		var object json.RawMessage
 		dec := json.NewDecoder(bytes.NewReader(rest))
 		err := dec.Decode(&object)
@@ -215,8 +215,11 @@ func isSeparator(line []byte) bool {
 	return ok && (len(rest) == 0 || rest[0] == '#')
 }
 
-// IsBlank reports whether a text has no document, but comments and directives at most.
-func IsBlank(data []byte) bool {
+// Empty reports whether a stream has no document with content.
+func Empty(data []byte) bool { return len(split(data)) == 0 }
+
+// isBlank reports whether a document has no content, but comments and directives at most.
+func isBlank(data []byte) bool {
 	for line := range bytes.Lines(data) {
 		line = bytes.TrimSpace(line)
 		if len(line) > 0 && line[0] != '#' && line[0] != '%' && !bytes.Equal(line, []byte("...")) {
