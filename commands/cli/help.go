@@ -10,21 +10,21 @@ import (
 	urfave "github.com/urfave/cli/v2"
 )
 
-// Help is a help page that a command line asks for.
+// Help is a help page.
 type Help struct {
 	app     *App
-	command *urfave.Command // nil: the page of the program
-	name    string          // of the command, with those above it
-	all     bool            // the page of the program lists every command with a line, and the global options
+	command *urfave.Command // nil for the page of the program
+	name    string          // of the command, with its parents
+	all     bool            // all commands and the global options are listed
 }
 
 const (
-	helpWidth = 80 // where there is no terminal
-	helpLeast = 40 // so that a text is no column of single words
-	helpName  = 28 // of the column of flags and commands; a longer one has a line of its own
+	helpWidth = 80 // without a terminal
+	helpLeast = 40
+	helpName  = 28 // the widest column of flags and commands
 )
 
-// write writes the page, as wide as the terminal.
+// write writes the page.
 func (h *Help) write(env *Env) error {
 	p := &page{width: max(cmp.Or(env.width(), helpWidth), helpLeast), crictl: env.Compat}
 	switch {
@@ -41,7 +41,7 @@ func (h *Help) write(env *Env) error {
 	return err
 }
 
-// page is a help page under construction: titles, and below them texts that are wrapped.
+// page is a help page under construction.
 type page struct {
 	strings.Builder
 	width  int
@@ -57,7 +57,7 @@ func (p *page) program(app *App) {
 	p.text("\nUSAGE:", name+" "+app.UsageText)
 }
 
-// overview is the first page, which fits a terminal of 24 lines.
+// overview lists the commands; it fits a terminal of 24 lines.
 func (p *page) overview(app *App) {
 	p.WriteString("\n")
 	for _, group := range groupsOf(app) {
@@ -71,7 +71,7 @@ func (p *page) overview(app *App) {
 	p.entry("", 0, "crishim help COMMAND explains a command, crishim help all lists all commands and the global options.")
 }
 
-// groupsOf are the commands by category, in the order of the program's table.
+// groupsOf returns the commands by category.
 func groupsOf(app *App) (groups [][]*urfave.Command) {
 	for i, c := range app.Commands {
 		if i == 0 || c.Category != app.Commands[i-1].Category {
@@ -125,7 +125,7 @@ func (p *page) command(name string, c *urfave.Command) {
 	p.flags("\nOPTIONS:", c.Flags)
 }
 
-// flags are listed as docker does: the short names first, and all long ones below each other.
+// flags lists flags as docker does: the short names first, the long ones in a column.
 func (p *page) flags(title string, flags []urfave.Flag) {
 	p.WriteString(title + "\n")
 	column := 0
@@ -147,8 +147,8 @@ func IsVisible(f urfave.Flag) bool {
 	return !ok || v.IsVisible()
 }
 
-// FlagNames are the names of a flag and what stands for its value: "-o, --output FORMAT",
-// with dots where it may be given several times.
+// FlagNames returns the names of a flag with its placeholder, "-o, --output FORMAT", and dots if it may be
+// given several times.
 func FlagNames(f urfave.Flag) string {
 	var short, long []string
 	for _, name := range f.Names() {
@@ -169,8 +169,7 @@ func FlagNames(f urfave.Flag) string {
 	return names
 }
 
-// Placeholder is what stands for a flag's value: the word between backticks in its usage,
-// or one for its kind.
+// Placeholder returns the word between backticks in a flag's usage, or one for its kind.
 func Placeholder(f urfave.Flag) string {
 	d, ok := f.(urfave.DocGenerationFlag)
 	if !ok || !d.TakesValue() {
@@ -185,14 +184,14 @@ func Placeholder(f urfave.Flag) string {
 	return "VALUE"
 }
 
-// FlagUsage returns what help says of a flag, with its default where it has one to show.
+// FlagUsage returns the usage of a flag with its default.
 func FlagUsage(f urfave.Flag) string {
 	d, ok := f.(urfave.DocGenerationFlag)
 	if !ok {
 		return ""
 	}
 	usage := strings.ReplaceAll(d.GetUsage(), "`", "")
-	// A number that is none by default means no limit; the usage says so, and of some flags more than the value.
+	// The usage says what 0 and -1 mean, and has longer defaults itself.
 	if text := d.GetDefaultText(); d.TakesValue() && !slices.Contains([]string{"", "0", "-1"}, text) && !strings.Contains(usage, "(default ") {
 		usage += " (default " + strings.Trim(text, `"`) + ")"
 	}
@@ -205,8 +204,7 @@ func (p *page) text(title, text string) {
 	p.entry("", 0, text)
 }
 
-// entry writes a name in a column of that width and a text to its right, or below it where the name
-// is too long.
+// entry writes a name in a column and a wrapped text to its right, or below if the name is too long.
 func (p *page) entry(name string, column int, text string) {
 	const margin = "   "
 	line := margin + name
@@ -231,7 +229,7 @@ func (p *page) entry(name string, column int, text string) {
 	p.WriteString(strings.TrimRight(line, " ") + "\n")
 }
 
-// helpOn is the page that "crishim help TOPIC..." asks for.
+// helpOn returns the page of "crishim help TOPIC...".
 func helpOn(app *App, topic []string) (*Help, error) {
 	page := &Help{app: app}
 	for i, word := range topic {

@@ -13,7 +13,7 @@ import (
 	"github.com/crishim/crishim/internal/bounded"
 )
 
-// readEndpoints reads the endpoints of a command line: those of -r, and the hosts of --hosts and --hosts-file.
+// readEndpoints reads the endpoints of -r, --hosts and --hosts-file.
 func (env *Env) readEndpoints(hosts bool) error {
 	g := &env.global
 	named := slices.Clone(g.hosts)
@@ -47,14 +47,14 @@ func (env *Env) readEndpoints(hosts bool) error {
 	return nil
 }
 
-// addNode adds an endpoint, each once.
+// addNode adds an endpoint unless it is there.
 func (env *Env) addNode(n namedEndpoint) {
 	if !slices.ContainsFunc(env.several.nodes, func(other namedEndpoint) bool { return other.endpoint == n.endpoint }) {
 		env.several.nodes = append(env.several.nodes, n)
 	}
 }
 
-// addHosts adds the hosts that a name stands for.
+// addHosts adds a host, or those that match a pattern.
 func (env *Env) addHosts(name string) (err error) {
 	matching := []string{name}
 	if strings.ContainsAny(name, "*?") {

@@ -18,10 +18,10 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// This file runs in the pods of kubectl-crishim, behind the hidden verbs of package kube.
+// This file runs in the pods of kubectl-crishim, by the hidden verbs of package kube.
 
-// idle keeps a container running for the execs of command lines, until a signal comes or nothing listens any more at the
-// socket that is mounted in it: a runtime that is started again has another one, which the next container gets.
+// idle keeps a container running for execs, until a signal or until nothing listens at the mounted socket:
+// a runtime that is started again has another socket, which the next container gets.
 func idle(ctx context.Context, env *Env) int {
 	endpoint, err := client.ParseEndpoint(env.getenv("CONTAINER_RUNTIME_ENDPOINT"))
 	if err != nil || endpoint.Network != "unix" {
@@ -33,7 +33,7 @@ func idle(ctx context.Context, env *Env) int {
 		case errors.Is(err, syscall.ECONNREFUSED):
 			env.Note("crishim: nothing listens at %s any more", endpoint.Address)
 			return exitFailed
-		case err == nil: // it is closed when the runtime ends, or when that has waited long enough for a call
+		case err == nil: // the runtime closes it when it ends, or after a time without a call
 			stop := context.AfterFunc(ctx, func() { conn.Close() })
 			conn.Read(make([]byte, 1)) //nolint:errcheck // nothing comes
 			stop()
@@ -52,8 +52,8 @@ const (
 	relayConnects = 30 * time.Second // as long as a client waits for its relay
 )
 
-// relay copies between the standard streams and the runtime's socket, or a TCP address of the loopback. An exec has no word for
-// the end of one output: the end of the other side is the end of the relay.
+// relay copies between the standard streams and the runtime's socket, or a TCP address of the loopback. It
+// ends with the other side, because an exec cannot end its output alone.
 func (env *Env) relay(ctx context.Context, args []string) error {
 	conn, end, err := env.dialRelayed(ctx, args)
 	if err != nil {
@@ -98,7 +98,7 @@ func (env *Env) dialRelayed(ctx context.Context, args []string) (conn net.Conn, 
 	return conn, func() { conn.Close() }, err
 }
 
-// attend takes kube.NodeWord off a command line, which the end of standard input interrupts.
+// attend removes kube.NodeWord from a command line. The end of standard input interrupts it.
 func (env *Env) attend(args []string, signals chan<- os.Signal) []string {
 	if len(args) < 3 {
 		return args[:1]

@@ -19,21 +19,18 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// With several endpoints a verb runs on a connection to each of them, in this process, with an Env of its own. What it
-// shows is collected in an output.Part and shown once, with the node; lines of text get the node before them.
+// With several endpoints a verb runs on a connection to each of them, with an Env of its own. The results
+// are collected in output.Parts and shown once, with the node; lines of text begin with the node.
 
-// Cluster is the way to nodes of a cluster. The caller of Run sets it where a command line is for these.
+// Cluster reaches the nodes of a cluster. The caller of Run sets it.
 type Cluster struct {
-	// One is set where the command line is for one node: its result looks as on that node.
-	One bool
-	// Parallel is how many nodes are asked at once, Timeout how long each may take (0: by the verb), and with Yes several are
-	// changed without asking.
+	One      bool // the command line is for one node, and its result looks as on that node
 	Parallel int
-	Timeout  time.Duration
+	Timeout  time.Duration // of a node; 0 for the verb's default
 	Yes      bool
-	// Nodes returns the names of the nodes. It is called when the command line has been checked.
+	// Nodes returns the names of the nodes. It is called after the command line has been checked.
 	Nodes func(context.Context) ([]string, error)
-	// Open returns what dials a node's runtime, as client.Options.Relay does, and Close ends it.
+	// Open returns a dialler for a node's runtime, see client.Options.Relay, and Close ends it.
 	Open  func(ctx context.Context, node string, line NodeLine) (func(ctx context.Context, network, address string) (net.Conn, error), error)
 	Close func(node string)
 	// There runs a command line on a node, with the streams of env.
@@ -44,25 +41,24 @@ type Cluster struct {
 type NodeLine struct {
 	Verb string
 	OnNode
-	Socket   string // of --runtime-endpoint; "" for that of the node
+	Socket   string // of --runtime-endpoint; "" for the node's default
 	Deadline time.Duration
 
 	Args    []string // without the program's name
 	Input   bool     // it reads standard input
-	Columns int      // of the terminal; 0: there is none
+	Columns int      // of the terminal; 0 for none
 }
 
-// OnNode is what a verb does, and needs, on nodes.
+// OnNode has the properties of a verb that matter on nodes.
 type OnNode struct {
-	Several bool // it runs on several nodes at once
-	Changes bool // on several nodes it only shows what it would do, unless --yes is given
-	There   bool // it needs the node's files, and so runs on the node
-
-	Rights string // of internal/kube
-	Logs   bool   // it has to do with log files
+	Several bool   // it runs on several nodes at once
+	Changes bool   // on several nodes it needs --yes
+	There   bool   // it runs on the node, because it needs the node's files
+	Rights  string // of internal/kube
+	Logs    bool   // it reads or writes log files
 }
 
-// OnNodes returns what a verb does on nodes.
+// OnNodes returns the properties of a verb on nodes.
 func OnNodes(verb string) OnNode {
 	switch verb {
 	case "ps", "pods", "images", "inspect", "inspectp", "inspecti", "stats", "statsp", "metricsp", "metricdescs",
@@ -81,7 +77,7 @@ func OnNodes(verb string) OnNode {
 	case "attach", "cp", "port-forward", "load", "update", "checkpoint", "update-runtime-config":
 		return OnNode{Rights: kube.RightsChange}
 	}
-	return OnNode{Rights: kube.RightsChange, Logs: true} // what makes containers links their logs, on Docker
+	return OnNode{Rights: kube.RightsChange, Logs: true} // verbs that make containers link their logs, on Docker
 }
 
 // The flags about several nodes.
@@ -99,20 +95,16 @@ const (
 	longDeadline = 10 * time.Minute
 )
 
-// sessionFlags are flags of verbs for one node at a time.
-var sessionFlags = []string{"follow", "watch", "stdin", "tty"}
-
-// several says what a command line is for, where that is more than one endpoint.
+// several has the endpoints of a command line for more than one.
 type several struct {
 	what  string          // host, endpoint, node
-	toOne string          // how a command line for one of them begins
-	nodes []namedEndpoint // nil: the cluster is asked
+	toOne string          // the beginning of a command line for one of them
+	nodes []namedEndpoint // nil to ask the cluster
 }
 
-// namedEndpoint is one of several.
 type namedEndpoint struct{ name, endpoint string }
 
-// readNodes reads whether a command line is for several nodes, and whether it can be.
+// readNodes reads the endpoints of a command line for several, and checks whether the verb runs there.
 func (env *Env) readNodes(c *urfave.Context) error {
 	g := &env.global
 	hosts := c.IsSet(flagHosts) || c.IsSet(flagHostsFile)
@@ -147,7 +139,7 @@ func (env *Env) readNodes(c *urfave.Context) error {
 	case !OnNodes(verb).Several:
 		return &UsageError{Text: verb + " does not run on " + all, Next: "`" + env.several.toOne + " " + verb + "` runs it on one"}
 	}
-	for _, flag := range sessionFlags {
+	for _, flag := range []string{"follow", "watch", "stdin", "tty"} {
 		if env.line.seen[flag] {
 			return &UsageError{Text: fmt.Sprintf("%s --%s does not run on %s", verb, flag, all), Next: fmt.Sprintf("`%s %s --%s` runs it on one", env.several.toOne, verb, flag)}
 		}
@@ -158,20 +150,19 @@ func (env *Env) readNodes(c *urfave.Context) error {
 	return env.readEndpoints(hosts)
 }
 
-// onNodes does what a verb does on all nodes, each in an Env of its own, and shows results first, then what failed.
+// onNodes runs a verb on all nodes. It shows the results first, then the failures.
 func (env *Env) onNodes(ctx context.Context, do func(context.Context, *Env) error) error {
-	nodes, err := env.several.nodes, error(nil)
+	nodes := env.several.nodes
 	if env.Cluster != nil {
-		names, listErr := env.Cluster.Nodes(ctx)
-		err = listErr
+		names, err := env.Cluster.Nodes(ctx)
+		if err != nil {
+			return err
+		}
 		for _, name := range names {
 			nodes = append(nodes, namedEndpoint{name: name})
 		}
 	}
-	if _, configErr := env.Config(); err == nil { // it is read once for all
-		err = configErr
-	}
-	if err != nil {
+	if _, err := env.Config(); err != nil { // read once for all nodes
 		return err
 	}
 	how := OnNodes(env.line.Verb)
@@ -218,7 +209,7 @@ func (env *Env) onNodes(ctx context.Context, do func(context.Context, *Env) erro
 	return WithHint(fmt.Errorf("nothing is done yet: this is on %d %ss", len(nodes), env.several.what), "--%s does it", flagYes)
 }
 
-// onOne does it on one of several nodes.
+// onOne runs a verb on one of several nodes.
 func (env *Env) onOne(ctx context.Context, n namedEndpoint, try bool, do func(context.Context, *Env) error) (*output.Part, *Failure) {
 	prefix := output.Sanitize(n.name) + " | "
 	out := NewLineWriter(safeOn(env.OutTerminal, env.Out), env.mu, prefix)
@@ -240,7 +231,7 @@ func (env *Env) onOne(ctx context.Context, n namedEndpoint, try bool, do func(co
 	return part, nil
 }
 
-// deadline returns how long a node may take; 0: as long as it likes.
+// deadline returns the limit of a node; 0 for none.
 func (env *Env) deadline() time.Duration {
 	switch {
 	case env.Cluster != nil && env.Cluster.One:
@@ -251,7 +242,7 @@ func (env *Env) deadline() time.Duration {
 	return cmp.Or(env.global.nodeTimeout, readDeadline)
 }
 
-// safeOn returns a writer of lines from nodes, which on a terminal cannot look like another node's.
+// safeOn returns a writer that sanitises the lines of nodes on a terminal.
 func safeOn(terminal bool, to io.Writer) io.Writer {
 	if terminal {
 		return safeLines{to}
@@ -259,10 +250,10 @@ func safeOn(terminal bool, to io.Writer) io.Writer {
 	return to
 }
 
-// lateError is why a node was given up.
+// lateError is the error of a node that does not answer in time.
 type lateError struct {
 	after time.Duration
-	why   error // what was waited for; nil: it is not known
+	why   error // the reason, if it is known
 }
 
 func (e *lateError) Error() string {
@@ -272,9 +263,9 @@ func (e *lateError) Error() string {
 	return fmt.Sprintf("no answer within %s", e.after)
 }
 
-// within ends what is done on a node when its time is over.
+// within limits the time of a node.
 func within(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
-	// No deadline of the context, which calls would take for theirs and end a little earlier.
+	// A deadline of the context would end calls a little earlier, with errors of their own.
 	limited, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if limit > 0 {
@@ -291,7 +282,7 @@ func within(ctx context.Context, limit time.Duration, do func(context.Context) e
 	return late
 }
 
-// openError is why a node of a cluster cannot be reached.
+// openError is the error of a node that cannot be reached.
 type openError struct {
 	error
 	env *Env
@@ -301,7 +292,7 @@ func (e openError) Error() string { return e.env.onThatNode(e.error).Error() }
 
 func (e openError) Unwrap() error { return e.error }
 
-// open makes the way to a node of a cluster.
+// open sets the relay to a node of a cluster.
 func (env *Env) open(ctx context.Context, o *client.Options) error {
 	err := env.nameNode(ctx)
 	if err != nil {
@@ -318,7 +309,7 @@ func (env *Env) open(ctx context.Context, o *client.Options) error {
 	return nil
 }
 
-// nameNode finds the node where there is one.
+// nameNode finds the name of the only node.
 func (env *Env) nameNode(ctx context.Context) error {
 	if env.node != "" {
 		return nil
@@ -330,7 +321,7 @@ func (env *Env) nameNode(ctx context.Context) error {
 	return err
 }
 
-// onThatNode names the node that an error is of, where the list of failures does not.
+// onThatNode adds the node to an error, unless the list of failures does.
 func (env *Env) onThatNode(err error) error {
 	if env.of != nil {
 		return err
@@ -338,7 +329,7 @@ func (env *Env) onThatNode(err error) error {
 	return About("node "+env.node, err)
 }
 
-// there runs a command line on the one node that it is for.
+// there runs a command line on its node.
 func (env *Env) there(ctx context.Context, args []string) error {
 	if err := env.nameNode(ctx); err != nil {
 		return err
@@ -364,7 +355,7 @@ func (env *Env) there(ctx context.Context, args []string) error {
 	return err
 }
 
-// failureOf makes one failure, of one line, of what went wrong on a node.
+// failureOf joins the errors of a node to one failure of one line.
 func (env *Env) failureOf(err error) *Failure {
 	var one *Failure
 	var messages []string
@@ -385,17 +376,17 @@ func (env *Env) failureOf(err error) *Failure {
 	return one
 }
 
-// nodeError is why a command line failed on one node.
+// nodeError is the failure of a command line on one node.
 type nodeError struct{ Failure }
 
 func (e *nodeError) Error() string { return e.Node + ": " + e.Message }
 
 func (e *nodeError) Hint() string { return e.Failure.Hint }
 
-// maxHints is how many next steps are shown for the failures of many nodes.
+// maxHints limits the hints for the failures of many nodes.
 const maxHints = 3
 
-// failuresOf has a line for each node that failed. For people the hints stand below the last, each once.
+// failuresOf returns an error for each node that failed. For people, the last one has the hints.
 func failuresOf(failures []*Failure, forPrograms bool) error {
 	var failed []error
 	var last *nodeError

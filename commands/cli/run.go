@@ -19,8 +19,8 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// Run runs one command line of the app that newApp makes, args[0] being the program's
-// name, and returns the status to exit with (docs/exit-codes.md).
+// Run runs a command line of the app that newApp makes, args[0] being the program's name, and returns the
+// exit status (docs/exit-codes.md).
 func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *App) int {
 	ctx, signals := watchSignals(ctx, env.Exit)
 	defer signals.stop()
@@ -61,7 +61,7 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *App) i
 	return report(run, line, syscall.Signal(signals.first.Load()), err)
 }
 
-// do does what a line that could be read asks for.
+// do runs a command line that could be read.
 func (env *Env) do(ctx context.Context, app *App, line commandLine, args []string) error {
 	switch {
 	case line.Version:
@@ -77,11 +77,11 @@ func (env *Env) do(ctx context.Context, app *App, line commandLine, args []strin
 	return err
 }
 
-// ownFlags are the global flags that RunLine does not pass on.
+// ownFlags are global flags that RunLine does not pass on.
 var ownFlags = []string{"runtime-endpoint", "image-endpoint", "error-format", "color", "profile-cpu", "profile-mem"}
 
-// RunLine runs another command line in this process, on the runtime that a verb is connected to and with
-// its global flags, and returns the status.
+// RunLine runs another command line on the runtime of a verb, with its global flags, and returns the exit
+// status.
 func (env *Env) RunLine(ctx context.Context, conn *client.Conn, args ...string) int {
 	own := *env
 	own.Exit = nil
@@ -100,7 +100,7 @@ func (env *Env) RunLine(ctx context.Context, conn *client.Conn, args ...string) 
 	return Run(ctx, append(line, args...), &own, env.newApp)
 }
 
-// firstWord returns what follows the program's name; "" where nothing does.
+// firstWord returns the word after the program's name, or "".
 func firstWord(args []string) string {
 	if len(args) < 2 {
 		return ""
@@ -108,7 +108,7 @@ func firstWord(args []string) string {
 	return args[1]
 }
 
-// wantsJSONErrors looks for --error-format=json in a line that cannot be read.
+// wantsJSONErrors looks for --error-format=json in a command line that cannot be read.
 func wantsJSONErrors(args []string) bool {
 	for i, arg := range args {
 		name, value, joined := strings.Cut(arg, "=")
@@ -125,11 +125,11 @@ func wantsJSONErrors(args []string) bool {
 	return false
 }
 
-// sameSignal is how soon a second signal is still the first: timeout(1), for
-// one, sends each to the process and to its group.
+// sameSignal is the time in which a second signal counts as the first: timeout(1) sends each to the
+// process and to its group.
 const sameSignal = 300 * time.Millisecond
 
-// ErrFollowed ends a verb that runs until it is interrupted: that is success.
+// ErrFollowed ends a verb that runs until it is interrupted, which is success.
 var ErrFollowed = errors.New("interrupted")
 
 // signalWatch turns the first SIGINT, SIGTERM or SIGHUP into a cancelled

@@ -23,15 +23,11 @@ import (
 )
 
 const (
-	// exportTimeout is how long a collector may take for a batch of spans, and the longest that
-	// one which does not answer delays the end of a command.
-	exportTimeout = time.Second
-	// perMillion is the --tracing-sampling-rate-per-million that records every trace; below 0 does, too.
-	perMillion = 1_000_000
+	exportTimeout = time.Second // of a batch of spans, and of the wait at the end of a command
+	perMillion    = 1_000_000
 )
 
-// tracing sends the spans of a command line to an OpenTelemetry collector. Its zero value, without
-// --enable-tracing, does nothing, and starts nothing.
+// tracing sends the spans of a command line to an OpenTelemetry collector. Its zero value does nothing.
 type tracing struct {
 	provider *sdktrace.TracerProvider
 	exporter *reportingExporter
@@ -48,7 +44,6 @@ func (t *tracing) start(c *urfave.Context, env *Env) error {
 		return nil
 	}
 	t.exporter = &reportingExporter{endpoint: g.tracingEndpoint, env: env}
-	// Nothing is dialled before the first export.
 	options := []otlptracegrpc.Option{
 		otlptracegrpc.WithEndpoint(g.tracingEndpoint), otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}),
 		otlptracegrpc.WithDialOption(grpc.WithContextDialer(t.exporter.dial)),
@@ -78,8 +73,8 @@ func (t *tracing) start(c *urfave.Context, env *Env) error {
 	return nil
 }
 
-// overTLS reports whether a certificate is named for the collector. The exporter reads it; without WithInsecure one that
-// it cannot read leads to no export, not to one without TLS.
+// overTLS reports whether a certificate is named for the collector, which the exporter reads. Without
+// WithInsecure, a certificate that cannot be read prevents the export.
 func overTLS(env *Env) bool {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_CERTIFICATE", "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE"} {
 		if env.getenv(name) != "" {
@@ -89,7 +84,7 @@ func overTLS(env *Env) bool {
 	return false
 }
 
-// stop ends the command's span and waits until its trace is exported, but no longer than a second.
+// stop ends the command's span and waits for the export.
 func (t *tracing) stop(err error) {
 	if t.provider == nil {
 		return
@@ -107,7 +102,7 @@ func (t *tracing) stop(err error) {
 	}
 }
 
-// Tracer returns what the client and the shim make their spans with; nil without --enable-tracing.
+// Tracer returns the maker of spans; nil without --enable-tracing.
 func (env *Env) Tracer() trace.TracerProvider {
 	if env.tracing.provider == nil {
 		return nil
@@ -115,15 +110,15 @@ func (env *Env) Tracer() trace.TracerProvider {
 	return env.tracing.provider
 }
 
-// reportingExporter says once that a collector cannot be reached. The SDK would pass that to a
-// handler of the whole process.
+// reportingExporter warns once that a collector cannot be reached. The SDK would call a handler of the
+// whole process.
 type reportingExporter struct {
 	sdktrace.SpanExporter
 	endpoint string
 	env      *Env
-	mu       sync.Mutex            // held until the warning is written: at its end the process waits for that
-	failed   bool                  // since spans were last exported
-	dialled  atomic.Pointer[error] // how the last attempt to connect ended, which gRPC buries in a sentence
+	mu       sync.Mutex            // held until the warning is written
+	failed   bool                  // since the last export
+	dialled  atomic.Pointer[error] // the last error of a connection
 }
 
 func (e *reportingExporter) dial(ctx context.Context, address string) (net.Conn, error) {
@@ -133,7 +128,6 @@ func (e *reportingExporter) dial(ctx context.Context, address string) (net.Conn,
 	return conn, err
 }
 
-// ExportSpans sends spans to the collector.
 func (e *reportingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	sent := make([]sdktrace.ReadOnlySpan, len(spans))
 	for i, s := range spans {
@@ -144,8 +138,8 @@ func (e *reportingExporter) ExportSpans(ctx context.Context, spans []sdktrace.Re
 	return nil
 }
 
-// harmless is a span without texts that a container, or who made it, can choose: those of errors, in the status and the events, and
-// paths of the engine.
+// harmless is a span without texts that a container or its user can choose: of errors, in the status and
+// the events, and paths of the engine.
 type harmless struct{ sdktrace.ReadOnlySpan }
 
 func (s harmless) Status() sdktrace.Status {
