@@ -8,24 +8,23 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// MaxLine is the longest line that is buffered: a writer may never end its line.
+// MaxLine limits the buffer of an unfinished line.
 const MaxLine = 16 << 20
 
-// LineWriter writes whole lines, each with a prefix, so that those of several writers do not mix.
+// LineWriter writes whole lines with a prefix, so that lines of several writers do not mix.
 type LineWriter struct {
 	to     io.Writer
-	lock   *sync.Mutex // shared by all that write to the same place
+	lock   *sync.Mutex // of all writers to the same place
 	prefix string
 	rest   []byte // an unfinished line
 }
 
-// NewLineWriter makes a writer of lines with a prefix.
 func NewLineWriter(to io.Writer, lock *sync.Mutex, prefix string) *LineWriter {
 	return &LineWriter{to: to, lock: lock, prefix: prefix}
 }
 
 func (w *LineWriter) Write(p []byte) (int, error) {
-	end := bytes.LastIndexByte(p, '\n') + 1 // there is none in w.rest
+	end := bytes.LastIndexByte(p, '\n') + 1 // w.rest has no newline
 	if end > 0 {
 		end += len(w.rest)
 	}
@@ -58,12 +57,16 @@ func (w *LineWriter) Flush() error {
 	return err
 }
 
-// safeLines are lines of text for a terminal, where those of one node must not look like another's.
-type safeLines struct{ to io.Writer }
+// safeLines sanitises lines on a terminal, so that those of a node cannot look like another node's.
+type safeLines struct {
+	io.Writer
+	terminal bool
+}
 
 func (w safeLines) Write(p []byte) (int, error) {
-	if _, err := io.WriteString(w.to, output.SanitizeText(string(p))); err != nil {
-		return 0, err
+	if !w.terminal {
+		return w.Writer.Write(p)
 	}
-	return len(p), nil
+	_, err := io.WriteString(w.Writer, output.SanitizeText(string(p)))
+	return len(p), err
 }

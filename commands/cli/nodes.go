@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"strings"
@@ -212,8 +211,8 @@ func (env *Env) onNodes(ctx context.Context, do func(context.Context, *Env) erro
 // onOne runs a verb on one of several nodes.
 func (env *Env) onOne(ctx context.Context, n namedEndpoint, try bool, do func(context.Context, *Env) error) (*output.Part, *Failure) {
 	prefix := output.Sanitize(n.name) + " | "
-	out := NewLineWriter(safeOn(env.OutTerminal, env.Out), env.mu, prefix)
-	errs := NewLineWriter(safeOn(env.ErrTerminal, env.Err), env.mu, prefix)
+	out := NewLineWriter(safeLines{env.Out, env.OutTerminal}, env.mu, prefix)
+	errs := NewLineWriter(safeLines{env.Err, env.ErrTerminal}, env.mu, prefix)
 	part := &output.Part{Node: n.name, Text: out}
 	own := *env
 	own.node, own.of, own.try, own.mu = n.name, env, try, new(sync.Mutex)
@@ -240,14 +239,6 @@ func (env *Env) deadline() time.Duration {
 		return longDeadline
 	}
 	return cmp.Or(env.global.nodeTimeout, readDeadline)
-}
-
-// safeOn returns a writer that sanitises the lines of nodes on a terminal.
-func safeOn(terminal bool, to io.Writer) io.Writer {
-	if terminal {
-		return safeLines{to}
-	}
-	return to
 }
 
 // lateError is the error of a node that does not answer in time.

@@ -251,7 +251,7 @@ func (o *PullOptions) pullOnce(ctx context.Context, env *Env, conn *client.Conn,
 // pullShowing pulls and shows the progress. Our own shim reports each layer; of other
 // runtimes only the elapsed time is known, and how much the images have grown.
 func pullShowing(ctx context.Context, conn *client.Conn, r *runtimeapi.PullImageRequest, display *progress.Display, opts ...grpc.CallOption) (string, error) {
-	shown := display.Pull(r.GetImage().GetImage())
+	shown := display.Add("pulling", r.GetImage().GetImage())
 	defer shown.Close()
 	if r.GetImage().GetRuntimeHandler() == "" { // for which the private service has no field
 		id, err := conn.PullReporting(ctx, r.GetImage().GetImage(), r.GetAuth(), shown.Report, opts...)
@@ -279,17 +279,8 @@ func (env *Env) ProgressOptions() progress.Options {
 func (env *Env) PullInLines(conn *client.Conn) func(context.Context, string, *runtimeapi.AuthConfig, *runtimeapi.PodSandboxConfig) (string, error) {
 	return func(ctx context.Context, image string, auth *runtimeapi.AuthConfig, pod *runtimeapi.PodSandboxConfig) (string, error) {
 		r := &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image}, Auth: auth, SandboxConfig: pod}
-		display := progress.Start(progress.Options{Out: lockedErr{env}})
+		display := progress.Start(progress.Options{Out: NewLineWriter(env.Err, env.mu, "")})
 		defer display.Close()
 		return pullShowing(ctx, conn, r, display)
 	}
-}
-
-// lockedErr is stderr for whole lines of parallel work.
-type lockedErr struct{ env *Env }
-
-func (w lockedErr) Write(line []byte) (int, error) {
-	w.env.mu.Lock()
-	defer w.env.mu.Unlock()
-	return w.env.Err.Write(line)
 }

@@ -31,8 +31,8 @@ const (
 	FlagNetworkPlugin = "network-plugin"
 )
 
-// serveFile is a file of serve's settings. Its keys are the names of the flags, and its fields
-// point to where the flags write.
+// serveFile has serve's settings in a file. Its keys are the names of the flags, and its fields point to
+// the variables of the flags.
 type serveFile struct {
 	Listen               *string       `yaml:"listen"`
 	RuntimeEndpoint      *string       `yaml:"container-runtime-endpoint"`
@@ -61,7 +61,7 @@ type serveFile struct {
 	NonMasqueradeCIDR    *yamlList     `yaml:"non-masquerade-cidr"`
 }
 
-// yamlDuration is 5 or 5s, as for a flag.
+// yamlDuration is 5 or 5s.
 type yamlDuration time.Duration
 
 // UnmarshalYAML reads a duration.
@@ -77,7 +77,7 @@ func (d *yamlDuration) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// yamlList is a list, or its parts with commas between them as for a flag.
+// yamlList is a list, or a text with commas.
 type yamlList string
 
 // UnmarshalYAML reads a list or a text.
@@ -91,8 +91,7 @@ func (l *yamlList) UnmarshalYAML(n *yaml.Node) error {
 	return err
 }
 
-// ReadServeConfig takes settings from a file that the flag from, or what stands for it, has named.
-// Flags that are given win.
+// ReadServeConfig reads settings from the file of the flag from. Flags that are given win.
 func (o *ServeOptions) ReadServeConfig(given func(flag string) bool, from, path string) error {
 	if path == "" {
 		return nil
@@ -145,7 +144,7 @@ func (o *ServeOptions) ReadServeConfig(given func(flag string) bool, from, path 
 
 var serveFileLine = lazyregexp.New(`line (\d+): `)
 
-// serveFileError is an error of the library in one line, with the key of the line that it names.
+// serveFileError returns the library's error in one line, with the key in the line that it names.
 func serveFileError(err error, content []byte) string {
 	text := strings.ReplaceAll(err.Error(), " not found in type cli.serveFile", " is unknown")
 	text = strings.Join(strings.Fields(strings.ReplaceAll(text, "yaml: unmarshal errors:", "")), " ")
@@ -160,7 +159,7 @@ func serveFileError(err error, content []byte) string {
 	return text
 }
 
-// checkWords checks what the types of a file do not.
+// checkWords checks values that have no type of their own in the file.
 func (o *ServeOptions) checkWords() error {
 	s, n := &o.Shim, &o.Shim.Network
 	for _, word := range []struct {
@@ -168,7 +167,7 @@ func (o *ServeOptions) checkWords() error {
 		words      []string
 	}{
 		{"log-level", o.logLevel, logLevels}, {"log-format", o.logFormat, logFormats}, {"cgroup-driver", s.CgroupDriver, cgroupDrivers},
-		{FlagNetworkPlugin, n.Plugin, networkPlugins()}, {"hairpin-mode", n.Hairpin, hairpinModes},
+		{FlagNetworkPlugin, n.Plugin, networkPlugins}, {"hairpin-mode", n.Hairpin, hairpinModes},
 	} {
 		if word.value != "" && !slices.Contains(word.words, word.value) {
 			return fmt.Errorf("%s: %w", word.key, MustBe(word.words...))
@@ -186,16 +185,17 @@ func (o *ServeOptions) checkWords() error {
 	return nil
 }
 
-// ShimOptions returns the settings of an embedded shim: those of a file in which the flags
-// of serve are, and the network plugin, each named by a flag, the environment or the
-// config file. A shim that stays takes all of them but where to listen and on which
-// engine, which come from the endpoint. For a single command there are those about pods and
-// images.
+// ShimOptions returns the settings of an embedded shim: those of --shim-config and the network plugin,
+// each from a flag, the environment or the config file. The listener and the engine come from the endpoint.
+// A single command takes only settings of pods and images, unless the shim stays.
 func (env *Env) ShimOptions(config *client.Config, stays bool) (o shim.Options, err error) {
 	path := cmp.Or(env.global.shimConfig, env.getenv("CRISHIM_SHIM_CONFIG"), config.ShimConfig)
 	if path != "" {
-		all, err := readShimConfig(env, path)
-		if err != nil {
+		all := NewServeOptions()
+		if err := all.ReadServeConfig(func(string) bool { return false }, FlagShimConfig, path); err != nil {
+			return o, err
+		}
+		if err := all.Complete(env); err != nil {
 			return o, err
 		}
 		o = all.Shim
@@ -203,7 +203,7 @@ func (env *Env) ShimOptions(config *client.Config, stays bool) (o shim.Options, 
 			o = shim.Options{Network: o.Network, PauseImage: o.PauseImage, PullProgressDeadline: o.PullProgressDeadline, CgroupDriver: o.CgroupDriver}
 		}
 	}
-	// What some other tool has left in /etc/cni/net.d must not change what a command does.
+	// Files of another tool in /etc/cni/net.d must not change what a command does.
 	o.Network.Plugin = cmp.Or(env.global.networkPlugin, env.getenv("CRISHIM_NETWORK_PLUGIN"), config.NetworkPlugin, o.Network.Plugin, shim.PluginBridge)
 	if _, err := parseNetworkPlugin(o.Network.Plugin); err != nil {
 		return o, Usagef("invalid CRISHIM_NETWORK_PLUGIN %s: %v", Quote(o.Network.Plugin), err)
@@ -219,26 +219,15 @@ var (
 	logFormats    = []string{"text", "json"}
 	cgroupDrivers = []string{"cgroupfs", "systemd"}
 	hairpinModes  = []string{"none", "hairpin-veth", "promiscuous-bridge"}
+
+	networkPlugins = []string{shim.PluginBridge, shim.PluginCNI, shim.PluginKubenet}
 )
 
-func networkPlugins() []string {
-	return []string{shim.PluginBridge, shim.PluginCNI, shim.PluginKubenet}
-}
-
 func parseNetworkPlugin(text string) (string, error) {
-	if !slices.Contains(networkPlugins(), text) {
-		return "", MustBe(networkPlugins()...)
+	if !slices.Contains(networkPlugins, text) {
+		return "", MustBe(networkPlugins...)
 	}
 	return text, nil
-}
-
-// readShimConfig reads serve's settings from a file alone.
-func readShimConfig(env *Env, path string) (*ServeOptions, error) {
-	o := NewServeOptions()
-	if err := o.ReadServeConfig(func(string) bool { return false }, FlagShimConfig, path); err != nil {
-		return nil, err
-	}
-	return o, o.Complete(env)
 }
 
 // defaultListen is where serve listens and every other command looks first.
@@ -262,7 +251,7 @@ func NewServeOptions() *ServeOptions {
 	return o
 }
 
-// Flags are named as dockershim and cri-dockerd named them, where they have them.
+// Flags returns the flags of serve, with the names of dockershim and cri-dockerd.
 func (o *ServeOptions) Flags() []urfave.Flag {
 	s, n := &o.Shim, &o.Shim.Network
 	return []urfave.Flag{
@@ -283,7 +272,7 @@ func (o *ServeOptions) Flags() []urfave.Flag {
 		DurationFlag(&s.PullProgressDeadline, "image-pull-progress-deadline", "end a pull that makes no progress for `DURATION`"),
 		StringFlag(&s.MetricsAddress, "metrics-addr", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9101"),
 		StringFlag(&s.ProfileSocket, "profile-socket", "serve Go's profiles on a unix socket at `PATH`, for its owner only"),
-		WordFlag(&n.Plugin, networkPlugins(), FlagNetworkPlugin, "connect pods by `PLUGIN`: cni, kubenet, bridge (default cni where it is configured, else the engine's bridge)"),
+		WordFlag(&n.Plugin, networkPlugins, FlagNetworkPlugin, "connect pods by `PLUGIN`: cni, kubenet, bridge (default cni where it is configured, else the engine's bridge)"),
 		StringFlag(&n.ConfDir, "cni-conf-dir", "`DIRECTORY` of CNI configurations (default /etc/cni/net.d)"),
 		StringFlag(&o.binDirs, "cni-bin-dir", "`DIRECTORIES` of CNI plugins, separated by commas (default where distributions put them)"),
 		StringFlag(&n.CacheDir, "cni-cache-dir", "`DIRECTORY` of CNI results (default /var/lib/cni/cache)"),
@@ -312,7 +301,7 @@ func CIDRFlag(to *string, name, usage string, aliases ...string) urfave.Flag {
 	}, name, usage, aliases...)
 }
 
-// Complete checks the flags, once those that are in a file are there too.
+// Complete checks the flags and the settings of the file.
 func (o *ServeOptions) Complete(env *Env) error {
 	s, n := &o.Shim, &o.Shim.Network
 	masqueraded := strings.Split(n.NonMasqueradeCIDR, ",")
@@ -337,10 +326,6 @@ func (o *ServeOptions) Complete(env *Env) error {
 		n.BinDirs = strings.Split(o.binDirs, ",")
 	}
 	s.Engine.LookupEnv, s.WriteLogs = env.LookupEnv, !o.linkLogs
-	return o.makeLog(env)
-}
-
-func (o *ServeOptions) makeLog(env *Env) error {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
 		return err
@@ -349,9 +334,9 @@ func (o *ServeOptions) makeLog(env *Env) error {
 		level = slog.LevelDebug
 	}
 	options := &slog.HandlerOptions{Level: level}
-	o.Shim.Log = slog.New(slog.NewTextHandler(env.Err, options))
+	s.Log = slog.New(slog.NewTextHandler(env.Err, options))
 	if o.logFormat == "json" {
-		o.Shim.Log = slog.New(slog.NewJSONHandler(env.Err, options))
+		s.Log = slog.New(slog.NewJSONHandler(env.Err, options))
 	}
 	return nil
 }

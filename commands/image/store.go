@@ -164,7 +164,7 @@ func showing(env *cli.Env, doing, what string, quiet bool) *display {
 		return &display{}
 	}
 	d := progress.Start(env.ProgressOptions())
-	return &display{display: d, shown: d.Copy(doing, what)}
+	return &display{display: d, shown: d.Add(doing, what)}
 }
 
 func (d *display) close() {

@@ -63,7 +63,8 @@ func Written(ctx context.Context, conn *client.Conn, images *Images, ids []strin
 	for i, id := range ids {
 		g.Go(func() error {
 			res, err := conn.Runtime.ContainerStats(ctx, &runtimeapi.ContainerStatsRequest{ContainerId: id})
-			if noAnswer(err) {
+			switch status.Code(err) {
+			case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 				return err
 			}
 			if size, known := Layer(res.GetStats()); known {
@@ -96,15 +97,6 @@ func Written(ctx context.Context, conn *client.Conn, images *Images, ids []strin
 func Layer(s *runtimeapi.ContainerStats) (size uint64, known bool) {
 	layer := s.GetWritableLayer()
 	return layer.GetUsedBytes().GetValue(), layer.GetUsedBytes() != nil && layer.GetTimestamp() != 0
-}
-
-// noAnswer reports whether an error is of a runtime that does not answer, and not its answer.
-func noAnswer(err error) bool {
-	switch status.Code(err) {
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
-		return true
-	}
-	return false
 }
 
 // Garbage is what removing items frees.

@@ -65,11 +65,8 @@ func Start(o Options) *Display {
 	return d
 }
 
-// Pull adds the pull of an image, until its Close.
-func (d *Display) Pull(image string) *Pull { return d.Copy("pulling", image) }
-
-// Copy adds what is done to an image, such as "saving", until its Close.
-func (d *Display) Copy(doing, image string) *Pull {
+// Add shows what is done to an image, such as "pulling", until its Close.
+func (d *Display) Add(doing, image string) *Pull {
 	p := &Pull{d: d, start: time.Now(), pull: pull{doing: doing, image: output.Sanitize(image), layers: map[string]*layer{}}}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -34,7 +34,7 @@ func messages() []client.PullProgress {
 // newPull is a display with one pull, which nothing draws by itself.
 func newPull(image string, o Options) (*Display, *Pull) {
 	d := &Display{o: o, stop: make(chan struct{})}
-	return d, d.Pull(image)
+	return d, d.Add("pulling", image)
 }
 
 func TestPage(t *testing.T) {
@@ -58,7 +58,7 @@ func TestPage(t *testing.T) {
 func TestPageHasFewRows(t *testing.T) {
 	var out test.Buffer
 	d, _ := newPull("a", Options{Out: &out, Terminal: true})
-	d.Pull("b")
+	d.Add("pulling", "b")
 	for _, p := range d.pulls {
 		for _, id := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
 			p.pull.add(client.PullProgress{Layer: id, Status: statusDownloading, Current: 1, Total: 2})
@@ -176,7 +176,7 @@ func TestDrawInPlace(t *testing.T) {
 func TestCloseWithoutDrawing(t *testing.T) {
 	var out bytes.Buffer
 	d := Start(Options{Out: &out})
-	d.Pull("app").Close()
+	d.Add("pulling", "app").Close()
 	d.Close()
 	if out.Len() > 0 {
 		t.Errorf("got %q", out.String())
