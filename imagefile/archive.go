@@ -144,7 +144,7 @@ func (a *Archive) read(ctx context.Context, from io.Reader) error {
 	if a.spool, err = tempFile(); err != nil {
 		return err
 	}
-	out := bufio.NewWriterSize(a.spool, copySize)
+	out := bufio.NewWriterSize(&bounded.DiskWriter{File: a.spool}, copySize)
 	in := &counter{r: io.TeeReader(plain, out)}
 	if err := a.scan(tar.NewReader(in), a.spool, func() (int64, error) { return in.n, nil }); err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/crishim/crishim/internal/bounded"
 )
 
 // Options are those of [Pack] and [Unpack].
@@ -53,7 +53,7 @@ func (o Options) inWhere(err error) error {
 // Unpack writes the entries of r below root.
 func Unpack(r io.Reader, root *os.Root, o Options) error {
 	o.Where = cmp.Or(o.Where, root.Name())
-	u := &unpacker{root: root, o: o, seen: map[string]int{}, allowed: unchecked}
+	u := &unpacker{root: root, o: o, seen: map[string]int{}}
 	entries := tar.NewReader(r)
 	for {
 		h, err := entries.Next()
@@ -89,7 +89,7 @@ type unpacker struct {
 	dirs []*tar.Header // whose mode and time are set last, once each
 	seen map[string]int
 
-	written, allowed int64 // bytes; the disk is looked at when written exceeds allowed
+	disk bounded.Disk
 }
 
 // maxName is the longest path of Linux. Names in tar may be longer.
@@ -212,11 +212,7 @@ func (u *unpacker) file(h *tar.Header, name string, body io.Reader) error {
 	})
 }
 
-const (
-	block     = 64 << 10
-	unchecked = 32 << 20 // is written before the first look at the disk
-	reserve   = 64 << 20 // of the disk is left by larger copies
-)
+const block = 64 << 10
 
 // copy leaves holes in place of zeros: a sparse file may be larger than the disk. It ends before the disk is full.
 func (u *unpacker) copy(f *os.File, name string, body io.Reader, size int64) error {
@@ -229,16 +225,8 @@ func (u *unpacker) copy(f *os.File, name string, body io.Reader, size int64) err
 		if bytes.Equal(buf, zeros[:len(buf)]) {
 			continue
 		}
-		if u.written += int64(len(buf)); u.written > u.allowed {
-			var st unix.Statfs_t
-			if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
-				return err
-			}
-			left := (int64(st.Bavail)*int64(st.Bsize) - reserve) / 2 //nolint:unconvert // not of this type on all processors
-			if left < block {
-				return fmt.Errorf("%s: less than %d MiB are left on its disk", u.o.path(name), reserve>>20+1)
-			}
-			u.allowed = u.written + left
+		if err := u.disk.Take(f, len(buf)); err != nil {
+			return fmt.Errorf("%s: %w", u.o.path(name), err)
 		}
 		if _, err := f.WriteAt(buf, at); err != nil {
 			return err

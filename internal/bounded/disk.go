@@ -1,0 +1,47 @@
+package bounded
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	unchecked = 32 << 20 // bytes are written before the first look at the disk
+	reserve   = 64 << 20 // bytes stay free
+)
+
+// Disk keeps a copy from filling the disk. It looks at the free space after 32 MiB, and then each time half
+// of the space that was left is used. The zero value is ready.
+type Disk struct{ written, allowed int64 }
+
+// Take notes that n more bytes are written to f. It fails if the file system of f has less than 64 MiB left.
+func (d *Disk) Take(f *os.File, n int) error {
+	if d.written += int64(n); d.written <= max(d.allowed, unchecked) {
+		return nil
+	}
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
+		return err
+	}
+	left := int64(st.Bavail)*int64(st.Bsize) - reserve //nolint:unconvert // not of this type on all processors
+	if left < int64(n) {
+		return fmt.Errorf("less than %d MiB are left on its disk", reserve>>20)
+	}
+	d.allowed = d.written + left/2
+	return nil
+}
+
+// DiskWriter writes to a file until the disk is nearly full.
+type DiskWriter struct {
+	File *os.File
+	disk Disk
+}
+
+func (w *DiskWriter) Write(p []byte) (int, error) {
+	if err := w.disk.Take(w.File, len(p)); err != nil {
+		return 0, fmt.Errorf("%s: %w", w.File.Name(), err)
+	}
+	return w.File.Write(p)
+}

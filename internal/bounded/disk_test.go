@@ -1,0 +1,42 @@
+package bounded
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/internal/test"
+)
+
+// TestDiskWriterLeavesRoom has a disk of 128 MiB, of which 64 MiB stay free.
+func TestDiskWriterLeavesRoom(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		test.Missing(t, "mounting needs root")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=128m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	f, err := os.Create(filepath.Join(dir, "spool"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	n, err := io.Copy(&DiskWriter{File: f}, io.LimitReader(endless{}, 1<<30))
+	if err == nil || !strings.HasSuffix(err.Error(), "/spool: less than 64 MiB are left on its disk") {
+		t.Errorf("got %v", err)
+	}
+	if n < 48<<20 || n > 64<<20 {
+		t.Errorf("%d bytes were written", n)
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
