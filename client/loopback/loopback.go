@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"time"
 
 	"github.com/distribution/reference"
@@ -108,7 +109,9 @@ func (c *content) add(image imagefile.Image) (names []string, err error) {
 	for _, l := range m.Layers {
 		c.blobs[l.Digest] = blob{l.Size, l.Open}
 	}
-	c.put("image", m.Digest.String(), m.Document)
+	if err := c.put("image", m.Digest.String(), m.Document); err != nil {
+		return nil, err
+	}
 	for _, name := range image.Names {
 		ref, err := reference.ParseNormalizedNamed(name)
 		if err != nil {
@@ -123,17 +126,23 @@ func (c *content) add(image imagefile.Image) (names []string, err error) {
 			return nil, fmt.Errorf("%s of two registries are two images, and this runtime can load only one of them", name)
 		}
 		c.tags[name] = m.Digest
-		c.put(reference.Path(ref), tagged.Tag(), m.Document)
+		if err := c.put(reference.Path(ref), tagged.Tag(), m.Document); err != nil {
+			return nil, fmt.Errorf("%s: %w", ref, err)
+		}
 		names = append(names, name)
 	}
 	return names, nil
 }
 
 // put pushes a manifest without the guard.
-func (c *content) put(repository, tag string, d imagefile.Document) {
+func (c *content) put(repository, tag string, d imagefile.Document) error {
 	q := httptest.NewRequest(http.MethodPut, "/v2/"+repository+"/manifests/"+tag, bytes.NewReader(d.Text))
 	q.Header.Set("Content-Type", string(d.MediaType))
-	c.ServeHTTP(httptest.NewRecorder(), q)
+	answer := httptest.NewRecorder()
+	if c.ServeHTTP(answer, q); answer.Code != http.StatusCreated {
+		return fmt.Errorf("the loopback registry refuses the manifest: %s", strings.TrimSpace(answer.Body.String()))
+	}
+	return nil
 }
 
 // Stat implements registry.BlobStatHandler.
