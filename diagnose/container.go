@@ -202,7 +202,6 @@ func (x explainer) signalled(f *Finding, s *pod.ContainerStatus, signal unix.Sig
 	f.Code = Signalled
 	name := unix.SignalName(signal)
 	sent := x.journal(s.ID, "kill")
-	ready := x.p.Status.Sandbox().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
 	switch {
 	case x.sandboxKilled():
 		f.Code = SandboxGone
@@ -211,7 +210,7 @@ func (x explainer) signalled(f *Finding, s *pod.ContainerStatus, signal unix.Sig
 	case sent != nil:
 		f.Severity, f.Code = Note, StoppedByUser
 		f.Evidence = append(f.Evidence, fmt.Sprintf("the engine was asked at %s to send it signal %s: by a stop, a kill, or the engine's own end", clock(sent.Time), sent.Signal))
-	case (signal == unix.SIGTERM || signal == unix.SIGKILL || signal == unix.SIGINT) && !ready:
+	case (signal == unix.SIGTERM || signal == unix.SIGKILL || signal == unix.SIGINT) && !x.sandboxReady():
 		f.Severity, f.Code, f.Probable = Note, StoppedByUser, true
 		f.Text += ", probably because its pod was stopped"
 		f.Evidence = append(f.Evidence, fmt.Sprintf("status %d is that of %s, and the pod's sandbox has ended, too", s.ExitCode, name))

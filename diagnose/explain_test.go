@@ -157,6 +157,8 @@ func TestVerdicts(t *testing.T) {
 		"killed, by what is not known":        {recorded(137), "error ended-by-signal?"},
 		"a crash":                             {recorded(139), "error ended-by-signal?"},
 		"stopped with its pod":                {recorded(143, stopped), "note stopped?"},
+		"killed with its pod":                 {recorded(137, stopped), "note stopped?"},
+		"killed, and its sandbox is gone":     {recorded(137, func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Status.Sandboxes = nil }), "note stopped?"},
 		"with the node":                       {recorded(255, func(f *Facts, _ *Pod, c *pod.ContainerStatus) { f.Node.Booted = c.FinishedAt }), "error node-restarted?"},
 		"with the engine":                     {recorded(255, func(f *Facts, _ *Pod, c *pod.ContainerStatus) { f.Node.EngineStarted = c.FinishedAt }), "error engine-restarted?"},
 		"by itself after it":                  {recorded(3, func(f *Facts, _ *Pod, c *pod.ContainerStatus) { f.Node.EngineStarted = c.FinishedAt.Add(-time.Minute) }), "error exited"},
