@@ -63,7 +63,6 @@ type Pod struct {
 
 // Container are details of an attempt.
 type Container struct {
-	Pid          int
 	Args         []string
 	Memory       *Memory // of its cgroup; nil where it has none any more, or it cannot be read
 	Paused       bool
@@ -222,7 +221,7 @@ func (c *Collector) container(ctx context.Context, attempt *pod.ContainerStatus)
 		} `json:"runtimeSpec"`
 	}
 	_ = json.Unmarshal([]byte(r.GetInfo()["info"]), &info) // not every runtime has it, or as JSON
-	out := &Container{Pid: info.Pid, Args: info.Spec.Process.Args}
+	out := &Container{Args: info.Spec.Process.Args}
 	if attempt.Running() {
 		out.Memory, out.Paused = c.o.Host.memory(info.Pid, attempt.ID), c.o.Host.paused(info.Pid, attempt.ID)
 		return out, nil

@@ -41,9 +41,8 @@ func (h Host) exists(path string) bool {
 
 // Memory is what a container's cgroup counts.
 type Memory struct {
-	Usage, Peak, Limit uint64 // bytes; a limit of 0: none
-	Kills              uint64 // processes in it that the kernel has ended
-	Refused            uint64 // how often the limit kept it from getting more
+	Peak  uint64 // bytes
+	Kills uint64 // processes in it that the kernel has ended
 }
 
 // group returns the directory of the cgroup of a container's process, of a controller for version 1; "" where it is not there.
@@ -71,16 +70,9 @@ func (h Host) group(pid int, id, controller string) (dir string, version int) {
 func (h Host) memory(pid int, id string) *Memory {
 	switch dir, version := h.group(pid, id, "memory"); version {
 	case 1:
-		return &Memory{
-			Usage: h.counter(dir, "memory.usage_in_bytes", ""), Peak: h.counter(dir, "memory.max_usage_in_bytes", ""),
-			Limit: h.counter(dir, "memory.limit_in_bytes", ""), Refused: h.counter(dir, "memory.failcnt", ""),
-			Kills: h.counter(dir, "memory.oom_control", "oom_kill"),
-		}
+		return &Memory{Peak: h.counter(dir, "memory.max_usage_in_bytes", ""), Kills: h.counter(dir, "memory.oom_control", "oom_kill")}
 	case 2:
-		return &Memory{
-			Usage: h.counter(dir, "memory.current", ""), Peak: h.counter(dir, "memory.peak", ""), Limit: h.counter(dir, "memory.max", ""),
-			Refused: h.counter(dir, "memory.events", "max"), Kills: h.counter(dir, "memory.events", "oom_kill"),
-		}
+		return &Memory{Peak: h.counter(dir, "memory.peak", ""), Kills: h.counter(dir, "memory.events", "oom_kill")}
 	}
 	return nil
 }
@@ -95,7 +87,7 @@ func (h Host) paused(pid int, id string) bool {
 	return version == 2 && h.counter(dir, "cgroup.events", "frozen") == 1
 }
 
-// counter reads a number of a file, which stands alone or after a key; 0 where there is none, as for a limit of "max".
+// counter reads a number of a file, which stands alone or after a key; 0 where there is none.
 func (h Host) counter(dir, file, key string) uint64 {
 	text, err := bounded.ReadFile(h.path(filepath.Join(dir, file)), 1<<16)
 	if err != nil {
@@ -107,13 +99,10 @@ func (h Host) counter(dir, file, key string) uint64 {
 			continue
 		}
 		n, _ := strconv.ParseUint(fields[len(fields)-1], 10, 64)
-		return n % noLimit
+		return n
 	}
 	return 0
 }
-
-// noLimit is what version 1 has for no limit: the greatest number of whole pages.
-const noLimit = 0x7ffffffffffff000
 
 // Filesystem is one that pods depend on.
 type Filesystem struct {

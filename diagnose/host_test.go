@@ -95,11 +95,11 @@ func TestMemory(t *testing.T) {
 		"version 1": {map[string]string{
 			"/proc/7/cgroup": "5:memory:/docker/" + id + "\n1:cpu:/docker/" + id + "\n", v1 + "/memory.usage_in_bytes": "10\n", v1 + "/memory.max_usage_in_bytes": "20\n",
 			v1 + "/memory.limit_in_bytes": "9223372036854771712\n", v1 + "/memory.failcnt": "4\n", v1 + "/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
-		}, &Memory{Usage: 10, Peak: 20, Kills: 2, Refused: 4}},
+		}, &Memory{Peak: 20, Kills: 2}},
 		"version 2": {map[string]string{
 			"/proc/7/cgroup": "0::/system.slice/docker-" + id + ".scope\n", "/sys/fs/cgroup/cgroup.controllers": "memory", v2 + "/memory.current": "10\n",
 			v2 + "/memory.peak": "20\n", v2 + "/memory.max": "max\n", v2 + "/memory.events": "low 0\nmax 4\noom 3\noom_kill 2\n",
-		}, &Memory{Usage: 10, Peak: 20, Kills: 2, Refused: 4}},
+		}, &Memory{Peak: 20, Kills: 2}},
 		"another's process": {map[string]string{"/proc/7/cgroup": "5:memory:/docker/" + otherID + "\n"}, nil},
 		"no process":        {nil, nil},
 	} {

@@ -146,25 +146,23 @@ func (s *search) close() {
 }
 
 func (s *search) find(ctx context.Context, t whoTarget) ([]output.Owner, error) {
-	switch {
-	case t.pid != 0:
-		owner, err := s.byPID(ctx, t.pid)
-		if errors.Is(err, hostproc.ErrGone) && t.port != 0 {
-			owners, portErr := s.byPort(ctx, t)
-			if portErr != nil {
-				return nil, cli.WithHint(fmt.Errorf("there is no such process, and %w", portErr), "%s", cli.HintOf(portErr))
-			}
-			return owners, nil
-		}
-		if errors.Is(err, hostproc.ErrGone) {
-			return nil, errors.New("there is no such process")
-		}
-		if err != nil {
-			return nil, err
-		}
-		return []output.Owner{owner}, nil
+	if t.pid == 0 {
+		return s.byPort(ctx, t)
 	}
-	return s.byPort(ctx, t)
+	owner, err := s.byPID(ctx, t.pid)
+	switch {
+	case errors.Is(err, hostproc.ErrGone) && t.port != 0:
+		owners, portErr := s.byPort(ctx, t)
+		if portErr != nil {
+			return nil, cli.WithHint(fmt.Errorf("there is no such process, and %w", portErr), "%s", cli.HintOf(portErr))
+		}
+		return owners, nil
+	case errors.Is(err, hostproc.ErrGone):
+		return nil, errors.New("there is no such process")
+	case err != nil:
+		return nil, err
+	}
+	return []output.Owner{owner}, nil
 }
 
 // runtime lists containers and pods once. Where that fails, control groups still have ids.

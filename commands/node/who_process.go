@@ -74,10 +74,7 @@ func (s *search) container(ctx context.Context, p hostproc.Process, row *output.
 	}
 	if !list.has(ids[0], row) {
 		row.Owner, row.ContainerID = output.OwnerContainer, ids[0]
-		switch {
-		case s.failed != nil:
-			s.unnamed = true
-		default:
+		if s.unnamed = s.unnamed || s.failed != nil; s.failed == nil {
 			notes = append(notes, s.conn.RuntimeEndpoint+" does not list this container: it is another runtime's, or of no pod")
 		}
 	}

@@ -11,14 +11,14 @@ import (
 // Group is what the control groups of a process say about it. Only root makes groups outside those that it
 // delegates: names further out than a container's own are not the container's.
 type Group struct {
-	Path string `json:"path"`
+	Path string
 	// IDs are those of the containers that the process is in, the outermost first: a nested one names its groups
 	// as it likes.
-	IDs     []string `json:"ids,omitempty"`
-	PodUID  string   `json:"podUID,omitempty"`  // of the group of a pod, outside any container
-	Unit    string   `json:"unit,omitempty"`    // of systemd, outside any container
-	User    string   `json:"user,omitempty"`    // the id of the user to whose own systemd the rest is delegated
-	Monitor bool     `json:"monitor,omitempty"` // the process watches the container and is not in it
+	IDs     []string
+	PodUID  string // of the group of a pod, outside any container
+	Unit    string // of systemd, outside any container
+	User    string // the id of the user to whose own systemd the rest is delegated
+	Monitor bool   // the process watches the container and is not in it
 }
 
 // ParseGroup reads a /proc/PID/cgroup, of cgroup v1, v2 or both. Of the hierarchies the one counts that says
