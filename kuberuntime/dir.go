@@ -32,13 +32,20 @@ type directory struct {
 	now    func() time.Time
 	settle time.Duration
 
-	real, id string             // where path led at the last read, and which directory that was
+	origin   origin             // the directory that last had manifests; zero once they were all removed
+	listed   time.Time          // when the directory was first listed
 	files    map[string]*source // by path
 	pods     map[string]desired // by uid
 	broken   map[string]bool    // files with problems
 	problem  error
 	warnings []string // what of the manifests has no effect
 	settled  bool     // the directory could be listed, and no file has changed within the settle time
+}
+
+// origin identifies a directory. Loop keeps it in a file, for a restart while the file system is not mounted.
+type origin struct {
+	Real string `json:"real"` // without symbolic links
+	ID   string `json:"id"`   // device and inode
 }
 
 type source struct {
@@ -75,7 +82,11 @@ func (f *directory) read() (changed bool, err error) {
 	if err := f.list(); err != nil {
 		return false, err
 	}
-	now, pending := f.now(), false
+	now := f.now()
+	if first {
+		f.listed = now
+	}
+	pending := len(f.files) == 0 && now.Sub(f.listed).Abs() < f.settle // it may be mounted in a moment
 	for path, s := range f.files {
 		stamp, changedAt := stampOf(path)
 		if stamp != s.stamp {
@@ -97,6 +108,9 @@ func (f *directory) read() (changed bool, err error) {
 		}
 	}
 	f.settled = !pending
+	if f.settled && len(f.files) == 0 {
+		f.origin = origin{}
+	}
 	if changed {
 		f.problem = f.parse()
 	}
@@ -119,11 +133,13 @@ func (f *directory) list() error {
 		return err
 	}
 	stat := info.Sys().(*syscall.Stat_t)
-	id := fmt.Sprint(stat.Dev, stat.Ino)
-	if len(names) == 0 && len(f.files) > 0 && real == f.real && id != f.id {
+	now := origin{real, fmt.Sprint(stat.Dev, stat.Ino)}
+	if len(names) == 0 && now.Real == f.origin.Real && now.ID != f.origin.ID {
 		return fmt.Errorf("%s is another directory than before and has no manifests (was it unmounted?): its pods stay", f.path)
 	}
-	f.real, f.id = real, id
+	if len(names) > 0 {
+		f.origin = now
+	}
 	if f.files == nil {
 		f.files = map[string]*source{}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/crishim/crishim/kuberuntime/manifest"
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 // manifests is a directory with a clock of its own.
@@ -276,4 +277,75 @@ func TestBrokenFilesOnly(t *testing.T) {
 	again.path = m.path
 	_ = again.pass(settleTime)
 	again.wants("a", "b.yaml", "c.yaml")
+}
+
+// TestRestartWithoutTheMount keeps the pods: the empty directory is not the one with the manifests.
+func TestRestartWithoutTheMount(t *testing.T) {
+	t.Parallel()
+	m := newManifests(t)
+	dirs := pod.Dirs{Root: t.TempDir()}
+	start := func() *Loop {
+		t.Helper()
+		l, err := (&Manager{o: Options{Dirs: dirs}}).NewLoop(LoopOptions{Dir: m.path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.directory.now, m.directory = m.now, l.directory
+		return l
+	}
+	stop := func(l *Loop) {
+		t.Helper()
+		l.keepOrigin()
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := start()
+	_ = m.pass(time.Second)
+	m.wants("") // the file system may still be mounted
+	m.write("a.yaml", staticPod("a", "busybox:1"))
+	_ = m.pass(settleTime)
+	m.wants("a", "a.yaml", "b.yaml", "c.yaml")
+	stop(l)
+
+	mounted := m.path + ".mounted"
+	if err := os.Rename(m.path, mounted); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(m.path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		l = start()
+		if err := m.pass(time.Hour); err == nil || !strings.Contains(err.Error(), "unmounted") {
+			t.Errorf("another empty directory after a restart: got %v", err)
+		}
+		m.wants("")
+		stop(l)
+	}
+
+	if err := os.Remove(m.path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(mounted, m.path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(m.path, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	l = start()
+	_ = m.pass(settleTime)
+	m.wants("", "a.yaml", "b.yaml", "c.yaml") // the manifest is removed from the same directory
+	stop(l)
+	if err := os.Rename(m.path, mounted); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(m.path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l = start()
+	if err := m.pass(settleTime); err != nil {
+		t.Errorf("nothing is left to keep: %v", err)
+	}
+	stop(l)
 }

@@ -1,7 +1,9 @@
 package kuberuntime
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -50,6 +52,7 @@ type Loop struct {
 	state     runtimeState
 	images    imageHistory
 	invalid   []byte // the list of manifests that was last written
+	origin    []byte // the directory's identity as last written
 	fresh     bool   // the directory was read again since workers were last updated
 	wg        sync.WaitGroup
 
@@ -89,10 +92,31 @@ func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Loop{
+	l := &Loop{
 		m: m, o: o, lock: lock, directory: &directory{path: path, now: time.Now, settle: settleTime}, workers: map[string]*worker{},
 		listed: map[string]string{}, reported: map[string]string{},
-	}, nil
+	}
+	l.origin, _, err = readFile(originFile(lockPath))
+	if err == nil {
+		err = json.Unmarshal(l.origin, &l.directory.origin)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		l.report("identity of the directory", err)
+	}
+	return l, nil
+}
+
+func originFile(lock string) string { return strings.TrimSuffix(lock, ".lock") + ".origin.json" }
+
+// keepOrigin writes down which directory has the manifests, next to its lock.
+func (l *Loop) keepOrigin() {
+	text, err := json.Marshal(l.directory.origin)
+	if err == nil && !bytes.Equal(text, l.origin) {
+		if err = replaceFile(originFile(dirLockPath(l.m.o.Dirs, l.directory.path)), text); err == nil {
+			l.origin = text
+		}
+	}
+	l.report("identity of the directory", err)
 }
 
 func (l *Loop) Close() error {
@@ -135,12 +159,13 @@ func (l *Loop) Run(ctx context.Context) {
 // RunOnce removes the pods that the directory does not have, brings the others up, all at the same time, and returns.
 func (l *Loop) RunOnce(ctx context.Context, wait Wait) error {
 	_, readErr := l.directory.read()
-	for ; len(l.directory.files) > 0 && !l.directory.settled; _, readErr = l.directory.read() { // a writer may be at work
+	for ; l.directory.files != nil && !l.directory.settled; _, readErr = l.directory.read() { // a writer may be at work
 		if err := l.m.pause(ctx, poll); err != nil {
 			return errors.Join(readErr, err)
 		}
 	}
 	l.reportWarnings()
+	l.keepOrigin()
 	pods, err := l.m.GetPods(ctx, true)
 	if err != nil {
 		return errors.Join(readErr, err)
@@ -187,6 +212,7 @@ func (l *Loop) iterate(ctx context.Context) {
 	l.report("directory", err)
 	l.reportWarnings()
 	l.keepInvalid(err)
+	l.keepOrigin()
 	l.fresh = l.fresh || changed
 	waited := l.state.blocks(false)
 	err = l.checkRuntime(ctx)
