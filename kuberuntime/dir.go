@@ -33,13 +33,14 @@ type directory struct {
 	settle time.Duration
 
 	origin   origin             // the directory that last had manifests; zero once they were all removed
-	listed   time.Time          // when the directory was first listed
+	began    time.Time          // when the directory was first listed
+	listed   bool               // the directory could be listed at the last read
 	files    map[string]*source // by path
 	pods     map[string]desired // by uid
 	broken   map[string]bool    // files with problems
 	problem  error
 	warnings []string // what of the manifests has no effect
-	settled  bool     // the directory could be listed, and no file has changed within the settle time
+	settled  bool     // the directory was listed, and no file has changed within the settle time
 }
 
 // origin identifies a directory. Loop keeps it in a file, for a restart while the file system is not mounted.
@@ -77,16 +78,17 @@ func stampOf(path string) (stamp string, changed time.Time) {
 // read reads the files that have changed and are settled. The pods of the last good content of a file with a problem stay
 // wanted. A directory that cannot be listed changes nothing.
 func (f *directory) read() (changed bool, err error) {
-	f.settled = false
+	f.settled, f.listed = false, false
 	first := f.files == nil
 	if err := f.list(); err != nil {
 		return false, err
 	}
+	f.listed = true
 	now := f.now()
 	if first {
-		f.listed = now
+		f.began = now
 	}
-	pending := len(f.files) == 0 && now.Sub(f.listed).Abs() < f.settle // it may be mounted in a moment
+	pending := len(f.files) == 0 && now.Sub(f.began).Abs() < f.settle // it may be mounted in a moment
 	for path, s := range f.files {
 		stamp, changedAt := stampOf(path)
 		if stamp != s.stamp {

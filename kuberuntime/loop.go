@@ -156,10 +156,19 @@ func (l *Loop) Run(ctx context.Context) {
 	}
 }
 
+// settleLimit is how long RunOnce waits for files that change.
+const settleLimit = time.Minute
+
 // RunOnce removes the pods that the directory does not have, brings the others up, all at the same time, and returns.
 func (l *Loop) RunOnce(ctx context.Context, wait Wait) error {
 	_, readErr := l.directory.read()
-	for ; l.directory.files != nil && !l.directory.settled; _, readErr = l.directory.read() { // a writer may be at work
+	for began := l.directory.now(); !l.directory.settled; _, readErr = l.directory.read() { // a writer may be at work
+		if !l.directory.listed {
+			return readErr
+		}
+		if l.directory.now().Sub(began).Abs() > settleLimit {
+			return errors.Join(readErr, fmt.Errorf("the manifests of %s still change after %v", l.directory.path, settleLimit))
+		}
 		if err := l.m.pause(ctx, poll); err != nil {
 			return errors.Join(readErr, err)
 		}

@@ -435,3 +435,45 @@ func TestLookingAtADirectoryStopsNoLoop(t *testing.T) {
 		}
 	}
 }
+
+// TestOnceEnds: a directory that goes away or never comes to rest ends the wait, and no pod is removed.
+func TestOnceEnds(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		at   func(path string) error // at each poll
+		want string
+	}{
+		"gone":      {func(path string) error { return os.RemoveAll(filepath.Dir(path)) }, "no such file"},
+		"rewritten": {func(path string) error { return os.WriteFile(path, []byte(staticPod("a", "busybox:1")), 0o600) }, "still change"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			dir := filepath.Join(t.TempDir(), "manifests")
+			path := filepath.Join(dir, "a.yaml")
+			if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(path, []byte(staticPod("a", "busybox:1")), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			l, err := f.NewLoop(LoopOptions{Dir: dir})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			start, polls := time.Now(), 0
+			l.directory.now = func() time.Time {
+				polls++
+				if polls > 1 {
+					if err := c.at(path); err != nil {
+						t.Error(err)
+					}
+				}
+				return start.Add(time.Duration(polls-1) * 10 * time.Second)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			if err := l.RunOnce(ctx, Wait{}); err == nil || !strings.Contains(err.Error(), c.want) || ctx.Err() != nil {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}
