@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/internal/test"
@@ -330,6 +331,36 @@ func TestHostileNode(t *testing.T) {
 	h.stubs[0].Fail("ListContainers", status.Error(codes.Internal, "bad\r\ncrishim: HOST1: forged\x1b[2J"))
 	if r := h.run("ps", "-q"); r.code != 1 || strings.Count(r.out, "\n") != 2 || r.err != `crishim: HOST0: bad\x0d\x0acrishim: HOST1: forged\x1b[2J`+"\n" {
 		t.Errorf("got %+v", r)
+	}
+}
+
+// A verb that runs on a node as a whole speaks as that node. On a terminal its result is lines and colours, except for logs.
+func TestHostileNodeOfAVerbThere(t *testing.T) {
+	t.Parallel()
+	h := withHosts(t, 1)
+	h.throughRelays(true)
+	h.cluster.There = func(_ context.Context, env *cli.Env, _ string, _ cli.NodeLine) error {
+		for _, part := range []string{"\x1b[3", "1mbad\x1b[0m \xc3", "\xa9\x1b[2J\x1b[8m\rok\nmore"} {
+			fmt.Fprint(env.Out, part)
+		}
+		fmt.Fprint(env.Err, "crishim: gone\x1b[2J\nhint: run this\n")
+		return &stream.ExitError{Code: 3}
+	}
+	raw := result{3, "\x1b[31mbad\x1b[0m é\x1b[2J\x1b[8m\rok\nmore", "crishim: gone\x1b[2J\nhint: run this\n"}
+	for _, c := range []struct {
+		line     string
+		terminal bool
+		want     result
+	}{
+		{"why web", true, result{3, "\x1b[31mbad\x1b[0m é" + `\x1b[2J\x1b[8m\x0dok` + "\nmore\n", `node-0 | crishim: gone\x1b[2J` + "\nnode-0 | hint: run this\n"}},
+		{"why web", false, result{3, raw.out, "node-0 | crishim: gone\x1b[2J\nnode-0 | hint: run this\n"}},
+		{"--error-format=json why web", false, raw},
+		{"logs web", true, raw},
+	} {
+		h.terminal = c.terminal
+		if got := h.commandTest.run(strings.Fields(c.line)...); got != c.want {
+			t.Errorf("%s, terminal %t: got %#v, want %#v", c.line, c.terminal, got, c.want)
+		}
 	}
 }
 

@@ -93,6 +93,27 @@ func SanitizeText(s string) string {
 	return escape(strings.ReplaceAll(s, "\r\n", "\n"), "\n\t")
 }
 
+// SanitizeColored is SanitizeText that keeps the tones of tables.
+func SanitizeColored(s string) string {
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(s, "\x1b")
+		b.WriteString(SanitizeText(before))
+		if !found {
+			return b.String()
+		}
+		mark := SanitizeText("\x1b")
+		for _, tone := range []tone{good, warn, bad, faint, header, endTone} {
+			if after, found := strings.CutPrefix(rest, string(tone[1:])); found {
+				mark, rest = string(tone), after
+				break
+			}
+		}
+		b.WriteString(mark)
+		s = rest
+	}
+}
+
 // escape escapes what is not clean, but for these control characters.
 func escape(s, but string) string {
 	var b strings.Builder

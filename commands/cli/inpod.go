@@ -106,6 +106,13 @@ func (env *Env) attend(args []string, signals chan<- os.Signal) []string {
 	if columns, err := strconv.Atoi(args[2]); err == nil && columns > 0 {
 		env.OutTerminal, env.ErrTerminal, env.Width = true, true, func() int { return columns }
 	}
+	lookup := env.LookupEnv
+	env.LookupEnv = func(name string) (string, bool) { // standard error is shown as lines: nothing is drawn there
+		if name == "TERM" {
+			return "dumb", true
+		}
+		return lookup(name)
+	}
 	from := env.In
 	env.In, env.InTerminal = strings.NewReader(""), false
 	go func() {

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"io"
 	"sync"
-
-	"github.com/crishim/crishim/output"
 )
 
 // MaxLine limits the buffer of an unfinished line.
@@ -61,12 +59,13 @@ func (w *LineWriter) Flush() error {
 type safeLines struct {
 	io.Writer
 	terminal bool
+	clean    func(string) string
 }
 
 func (w safeLines) Write(p []byte) (int, error) {
 	if !w.terminal {
 		return w.Writer.Write(p)
 	}
-	_, err := io.WriteString(w.Writer, output.SanitizeText(string(p)))
+	_, err := io.WriteString(w.Writer, w.clean(string(p)))
 	return len(p), err
 }

@@ -211,8 +211,8 @@ func (env *Env) onNodes(ctx context.Context, do func(context.Context, *Env) erro
 // onOne runs a verb on one of several nodes.
 func (env *Env) onOne(ctx context.Context, n namedEndpoint, try bool, do func(context.Context, *Env) error) (*output.Part, *Failure) {
 	prefix := output.Sanitize(n.name) + " | "
-	out := NewLineWriter(safeLines{env.Out, env.OutTerminal}, env.mu, prefix)
-	errs := NewLineWriter(safeLines{env.Err, env.ErrTerminal}, env.mu, prefix)
+	out := NewLineWriter(safeLines{env.Out, env.OutTerminal, output.SanitizeText}, env.mu, prefix)
+	errs := NewLineWriter(safeLines{env.Err, env.ErrTerminal, output.SanitizeText}, env.mu, prefix)
 	part := &output.Part{Node: n.name, Text: out}
 	own := *env
 	own.node, own.of, own.try, own.mu = n.name, env, try, new(sync.Mutex)
@@ -339,11 +339,34 @@ func (env *Env) there(ctx context.Context, args []string) error {
 	if env.getenv("TERM") != "dumb" {
 		line.Columns = env.width()
 	}
-	err := within(ctx, line.Deadline, func(ctx context.Context) error { return env.Cluster.There(ctx, env, env.node, line) })
+	shown, flush := env.fromThere(args)
+	err := within(ctx, line.Deadline, func(ctx context.Context) error { return env.Cluster.There(ctx, shown, env.node, line) })
+	err = Join(err, flush())
 	if late := (*lateError)(nil); errors.As(err, &late) {
 		return env.onThatNode(err)
 	}
 	return err
+}
+
+// fromThere returns an Env whose streams show a node's output as data of that node. Standard error has the node before
+// each line, so that nothing there looks like crishim's own message, except for the JSON of --error-format. On a terminal
+// the result keeps its colours and no other control character. Logs pass through unchanged, as they do without a cluster.
+func (env *Env) fromThere(args []string) (shown *Env, flush func() error) {
+	if env.line.Verb == "logs" {
+		return env, func() error { return nil }
+	}
+	own, prefix := *env, output.Sanitize(env.node)+" | "
+	if wantsJSONErrors(args) {
+		prefix = ""
+	}
+	errs := NewLineWriter(safeLines{env.Err, env.ErrTerminal, output.SanitizeText}, env.mu, prefix)
+	own.Err = errs
+	if !env.OutTerminal {
+		return &own, errs.Flush
+	}
+	out := NewLineWriter(safeLines{env.Out, true, output.SanitizeColored}, env.mu, "")
+	own.Out = out
+	return &own, func() error { return Join(out.Flush(), errs.Flush()) }
 }
 
 // failureOf joins the errors of a node to one failure of one line.
