@@ -180,7 +180,7 @@ type opened struct {
 	pod     *corev1.Pod
 	line    cli.NodeLine
 	release func()
-	first   net.Conn // to the runtime, until it is used
+	unused  []net.Conn // to the runtime, each until its first use; guarded by plugin.mu
 }
 
 // connect reads the kubeconfig. No request is made yet.
@@ -273,32 +273,47 @@ func (p *plugin) open(ctx context.Context, node string, line cli.NodeLine) (func
 	if err != nil {
 		return nil, err
 	}
-	p.mu.Lock()
-	o.first = first
-	p.mu.Unlock()
+	take := p.hold(o, first)
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		p.mu.Lock()
-		conn := o.first
 		if network == "unix" {
-			o.first = nil
-		}
-		p.mu.Unlock()
-		if network == "unix" && conn != nil {
-			return conn, nil
+			if conn := take(); conn != nil {
+				return conn, nil
+			}
 		}
 		return p.pods.dial(ctx, o.pod, line, address)
 	}, nil
 }
 
+// hold keeps a connection until take returns it, which it does once. close ends connections that nobody has taken.
+func (p *plugin) hold(o *opened, conn net.Conn) (take func() net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o.unused = append(o.unused, conn)
+	return func() net.Conn {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		i := slices.Index(o.unused, conn)
+		if i < 0 {
+			return nil
+		}
+		o.unused = slices.Delete(o.unused, i, i+1)
+		return conn
+	}
+}
+
 func (p *plugin) close(node string) {
+	var unused []net.Conn
 	p.mu.Lock()
 	all := p.opened[node]
 	delete(p.opened, node)
-	p.mu.Unlock()
 	for _, o := range all {
-		if o.first != nil {
-			o.first.Close()
-		}
+		unused, o.unused = append(unused, o.unused...), nil
+	}
+	p.mu.Unlock()
+	for _, conn := range unused {
+		conn.Close()
+	}
+	for _, o := range all {
 		o.release()
 	}
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"os/exec"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/creack/pty"
 	corev1 "k8s.io/api/core/v1"
@@ -299,6 +301,29 @@ func TestInterruptedOnATerminal(t *testing.T) {
 		t.Errorf("got %v, %q", err, text)
 	}
 	c.SetState("node-01", kubeapi.Ready)
+}
+
+// top opens a node again for each of its keys: every first connection is used once, or ends with the node.
+func TestFirstConnections(t *testing.T) {
+	t.Parallel()
+	o := &opened{release: func() {}}
+	p := &plugin{opened: map[string][]*opened{"node-01": {o}}}
+	used, _ := net.Pipe()
+	unused, far := net.Pipe()
+	takeUsed, takeUnused := p.hold(o, used), p.hold(o, unused)
+	if first, second := takeUsed(), takeUsed(); first != used || second != nil {
+		t.Errorf("got %v, then %v", first, second)
+	}
+	p.close("node-01")
+	if _, err := far.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("a connection that nobody used is open: %v", err)
+	}
+	if err := used.SetDeadline(time.Now()); err != nil {
+		t.Errorf("a connection in use was closed: %v", err)
+	}
+	if got := takeUnused(); got != nil {
+		t.Errorf("got %v after the end", got)
+	}
 }
 
 // Wrong flags are said before anything is asked.
