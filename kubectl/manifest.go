@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/utils/ptr"
@@ -67,6 +68,10 @@ func podFor(node *corev1.Node, line cli.NodeLine, image string, keep bool) *core
 				Env: []corev1.EnvVar{
 					{Name: "CONTAINER_RUNTIME_ENDPOINT", Value: endpointAt(socket)}, // there is no other
 				},
+				Resources: corev1.ResourceRequirements{ // as packaging/kubernetes/base
+					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1m"), corev1.ResourceMemory: resource.MustParse("16Mi")},
+					Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")},
+				},
 				SecurityContext: &corev1.SecurityContext{
 					RunAsUser: ptr.To(int64(0)), RunAsNonRoot: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true),
 					Privileged: ptr.To(false), AllowPrivilegeEscalation: ptr.To(false),
@@ -78,7 +83,9 @@ func podFor(node *corev1.Node, line cli.NodeLine, image string, keep bool) *core
 		},
 	}
 	own := func(name, path string) {
-		addVolume(pod, name, path, corev1.VolumeMount{}, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}})
+		addVolume(pod, name, path, corev1.VolumeMount{}, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
+			Medium: corev1.StorageMediumMemory, SizeLimit: resource.NewQuantity(64<<20, resource.BinarySI),
+		}})
 	}
 	host := func(name, path string, kind corev1.HostPathType, mount corev1.VolumeMount) {
 		addVolume(pod, name, path, mount, corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: &kind}})

@@ -37,6 +37,9 @@ func TestPodForAVerb(t *testing.T) {
 		for i, v := range pod.Spec.Volumes {
 			mount := container.VolumeMounts[i]
 			if v.HostPath == nil {
+				if v.EmptyDir.Medium != corev1.StorageMediumMemory || v.EmptyDir.SizeLimit.String() != "64Mi" {
+					t.Errorf("%s: volume %s is %v", name, v.Name, v.EmptyDir)
+				}
 				continue
 			}
 			path := mount.MountPath
@@ -47,6 +50,9 @@ func TestPodForAVerb(t *testing.T) {
 		}
 		if diff := cmp.Diff(c.mounts, mounts); diff != "" {
 			t.Errorf("%s: mounts (-want +got):\n%s", name, diff)
+		}
+		if r := container.Resources; r.Limits.Memory().String() != "256Mi" || r.Requests.Memory().String() != "16Mi" || r.Requests.Cpu().String() != "1m" {
+			t.Errorf("%s: resources are %v", name, r)
 		}
 		s := container.SecurityContext
 		if *s.Privileged != c.privileged || !*s.ReadOnlyRootFilesystem || !c.privileged && len(s.Capabilities.Drop) != 1 || *pod.Spec.AutomountServiceAccountToken {
