@@ -2,10 +2,37 @@ package cli
 
 import (
 	"bytes"
+	"context"
+	"io"
+	"slices"
 	"testing"
 
 	"github.com/crishim/crishim/client"
 )
+
+// A key of top acts on the runtime that -r names on the node.
+func TestRunLineOnANodeKeepsTheEndpoint(t *testing.T) {
+	t.Parallel()
+	var got []string
+	env := (&Env{Out: io.Discard, Err: t.Output(), LookupEnv: func(string) (string, bool) { return "", false }}).Fresh(false)
+	env.Cluster = &Cluster{
+		One:   true,
+		Nodes: func(context.Context) ([]string, error) { return []string{"node-01"}, nil },
+		There: func(_ context.Context, _ *Env, _ string, line NodeLine) error {
+			got = append(line.Args, line.Socket)
+			return nil
+		},
+	}
+	env.newApp = func(env *Env) *App {
+		return NewApp(env, []Group{{Verbs: []func(*Env) *Verb{func(*Env) *Verb { return &Verb{Name: "why"} }}}})
+	}
+	env.line.Args = []string{"crishim", "--runtime-endpoint=unix:///run/other.sock", "--color=always", "--debug", "top"}
+	status := env.RunLine(t.Context(), nil, "why", "web")
+	want := []string{"--color=never", "--runtime-endpoint=unix:///run/other.sock", "--debug", "why", "web", "unix:///run/other.sock"}
+	if status != 0 || !slices.Equal(got, want) {
+		t.Errorf("exit %d, got %q, want %q", status, got, want)
+	}
+}
 
 // A runtime of higher precedence that is there and does not answer is never passed over silently.
 func TestARuntimeThatHangsIsNamed(t *testing.T) {

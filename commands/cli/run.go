@@ -77,23 +77,27 @@ func (env *Env) do(ctx context.Context, app *App, line commandLine, args []strin
 	return err
 }
 
-// ownFlags are global flags that RunLine does not pass on.
-var ownFlags = []string{"runtime-endpoint", "image-endpoint", "error-format", "color", "profile-cpu", "profile-mem"}
+// ownFlags are global flags that RunLine does not pass on. Without a cluster it sets the endpoints itself.
+var (
+	ownFlags      = []string{"error-format", "color", "profile-cpu", "profile-mem"}
+	endpointFlags = []string{"runtime-endpoint", "image-endpoint"}
+)
 
 // RunLine runs another command line on the runtime of a verb, with its global flags, and returns the exit
 // status.
 func (env *Env) RunLine(ctx context.Context, conn *client.Conn, args ...string) int {
 	own := *env
 	own.Exit = nil
-	line := []string{"crishim"}
+	line, left := []string{"crishim"}, ownFlags
 	if env.Cluster == nil {
 		line = append(line, "--runtime-endpoint="+conn.RuntimeEndpoint, "--image-endpoint="+conn.ImageEndpoint)
+		left = slices.Concat(left, endpointFlags)
 	}
 	for _, arg := range env.line.Args[1:] {
 		if !looksLikeFlag(arg) {
 			break
 		}
-		if name := flagName(arg); !slices.Contains(ownFlags, name) {
+		if name := flagName(arg); !slices.Contains(left, name) {
 			line = append(line, arg)
 		}
 	}
