@@ -297,16 +297,48 @@ func TestHostsChange(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 	for name, command := range namedCommands() {
-		if cli.OnNodes(name).Changes && !slices.ContainsFunc(command.Flags, func(f urfave.Flag) bool { return f.Names()[0] == "dry-run" }) {
+		if name != "exec" && name != "pull" && cli.OnNodes(name).Several && cli.OnNodes(name).Rights != kube.RightsRead && !slices.ContainsFunc(command.Flags, func(f urfave.Flag) bool { return f.Names()[0] == "dry-run" }) {
 			t.Errorf("%s changes things and cannot show what", name)
 		}
+	}
+}
+
+// exec and pull change things, too. They have no --dry-run: on one host one runs them or not.
+func TestExecAndPullOnHostsAreShownFirst(t *testing.T) {
+	t.Parallel()
+	h := withHosts(t, 2)
+	for line, want := range map[string]string{
+		"exec common touch /x":               "Would run in common: touch /x",
+		"exec --name common --parallel date": "Would run in common: date",
+		"exec -q --name=. echo \x1b[2J":      "",
+		"pull example.com/app:2":             "Would pull example.com/app:2",
+	} {
+		r := h.run(strings.Fields(line)...)
+		lines := fields(strings.NewReplacer("web0/", "", "web1/", "").Replace(r.out))
+		slices.Sort(lines)
+		if r.code == 0 || want != "" && !slices.Equal(lines, []string{"HOST0 | " + want, "HOST1 | " + want}) || strings.Contains(r.out, "\x1b") || r.err != "crishim: nothing is done yet: this is on 2 hosts\nhint: --yes does it\n" {
+			t.Errorf("%s: got %+v", line, r)
+		}
+	}
+	for _, s := range h.stubs {
+		for _, method := range s.Methods() {
+			if strings.HasPrefix(method, "Exec") || method == "PullImage" {
+				t.Errorf("%s was called", method)
+			}
+		}
+	}
+	if r := h.run("--yes", "pull", "example.com/app:2"); r.code != 0 || strings.Count(r.out, "Image is up to date") != 2 {
+		t.Errorf("got %+v", r)
+	}
+	if r := h.commandTest.run("--hosts", h.stubs[0].Endpoint, "exec", "common", "echo", "done"); r.code != 0 || !strings.HasSuffix(r.out, " | done\n") {
+		t.Errorf("one host: got %+v", r)
 	}
 }
 
 func TestExecOnHosts(t *testing.T) {
 	t.Parallel()
 	h := withHosts(t, 2)
-	r := h.run("exec", "--sync", "app1", "sh", "-c", "echo no; echo why >&2; exit 3")
+	r := h.run("--yes", "exec", "--sync", "app1", "sh", "-c", "echo no; echo why >&2; exit 3")
 	if r.code != 1 || r.out != "HOST1 | no\n" || !strings.HasPrefix(r.err, "HOST1 | why\ncrishim: HOST0: there is no container \"app1\"\ncrishim: HOST1: exit status 3\nhint: ") {
 		t.Errorf("got %+v", r)
 	}
@@ -318,13 +350,13 @@ func TestHostileNode(t *testing.T) {
 	h := withHosts(t, 2)
 	const evil = `printf 'one\ttab\r\nHOST1 | forged\r\033[1A\n'; printf 'no\rHOST1 | forged\n' >&2; exit 3`
 	h.terminal = true
-	r := h.run("exec", "--sync", "app0", "sh", "-c", evil)
+	r := h.run("--yes", "exec", "--sync", "app0", "sh", "-c", evil)
 	want := result{1, "HOST0 | one\ttab\nHOST0 | HOST1 | forged" + `\x0d\x1b[1A` + "\n", `HOST0 | no\x0dHOST1 | forged` + "\ncrishim: HOST0: exit status 3\ncrishim: HOST1: there is no container \"app0\"\n"}
 	if r.code != want.code || r.out != want.out || !strings.HasPrefix(r.err, want.err) {
 		t.Errorf("got %+v", r)
 	}
 	h.terminal = false
-	if r := h.run("exec", "--sync", "app0", "sh", "-c", evil); !strings.HasPrefix(r.out, "HOST0 | one\ttab\r\nHOST0 | HOST1 | forged\r\x1b[1A\n") {
+	if r := h.run("--yes", "exec", "--sync", "app0", "sh", "-c", evil); !strings.HasPrefix(r.out, "HOST0 | one\ttab\r\nHOST0 | HOST1 | forged\r\x1b[1A\n") {
 		t.Errorf("got %+v", r)
 	}
 	// Its errors and warnings are data, too.

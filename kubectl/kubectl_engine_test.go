@@ -321,7 +321,7 @@ func (c *testCluster) runs(t *testing.T) {
 	c.left()
 
 	// A pod is kept for the next command line.
-	c.run("--keep --nodes pool=web -- exec "+c.web+" echo here", 0, "node-01 | here", "node-02 | here", "node-03 | here")
+	c.run("--keep --yes --nodes pool=web -- exec "+c.web+" echo here", 0, "node-01 | here", "node-02 | here", "node-03 | here")
 	kept := c.ours()
 	c.run("--keep --nodes pool=web -- version", 0, "NODE", "node-01   containerd", "node-02   containerd", "node-03   containerd")
 	c.run("--keep pod/"+c.web+" -- inspect -o name "+c.web, 0, c.web)

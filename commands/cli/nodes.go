@@ -51,9 +51,8 @@ type NodeLine struct {
 // OnNode has the properties of a verb that matter on nodes.
 type OnNode struct {
 	Several bool   // it runs on several nodes at once
-	Changes bool   // on several nodes it needs --yes
 	There   bool   // it runs on the node, because it needs the node's files
-	Rights  string // of internal/kube
+	Rights  string // of internal/kube; on several nodes, rights to change need --yes
 	Logs    bool   // it reads or writes log files
 }
 
@@ -63,10 +62,8 @@ func OnNodes(verb string) OnNode {
 	case "ps", "pods", "images", "inspect", "inspectp", "inspecti", "stats", "statsp", "metricsp", "metricdescs",
 		"imagefsinfo", "version", "info", "runtime-config":
 		return OnNode{Several: true, Rights: kube.RightsRead}
-	case "exec", "pull":
+	case "exec", "pull", "stop", "restart", "rm", "kill", "pause", "unpause", "stopp", "rmp", "rmi":
 		return OnNode{Several: true, Rights: kube.RightsChange}
-	case "stop", "restart", "rm", "kill", "pause", "unpause", "stopp", "rmp", "rmi":
-		return OnNode{Several: true, Changes: true, Rights: kube.RightsChange}
 	case "history", "diff", "events", "wait", "save":
 		return OnNode{Rights: kube.RightsRead}
 	case "logs", "describe", "why", "who", "df", "doctor", "dump", "endpoints", "config":
@@ -165,7 +162,7 @@ func (env *Env) onNodes(ctx context.Context, do func(context.Context, *Env) erro
 		return err
 	}
 	how := OnNodes(env.line.Verb)
-	try := how.Changes && len(nodes) > 1 && !env.global.yes && !env.line.seen["dry-run"]
+	try := how.Rights != kube.RightsRead && len(nodes) > 1 && !env.global.yes && !env.line.seen["dry-run"]
 	parts, failures := make([]*output.Part, len(nodes)), make([]*Failure, len(nodes))
 	free := make(chan struct{}, env.global.parallel)
 	var running sync.WaitGroup

@@ -42,6 +42,9 @@ func (t *Targets) DryRunFlag(done string) urfave.Flag {
 // DryRun reports whether changes are only shown.
 func (t *Targets) DryRun(env *Env) bool { return t.dryRun || env.try }
 
+// DryRun reports whether changes of several nodes are only shown, because --yes was not given.
+func (env *Env) DryRun() bool { return env.try }
+
 // SelectorFlag returns --selector.
 func SelectorFlag(to *client.Selector, aliases ...string) urfave.Flag {
 	return Typed(to, func(text string) (client.Selector, error) {

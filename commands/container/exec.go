@@ -164,12 +164,15 @@ func (o *execOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 }
 
 func (o *execOptions) inTarget(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	if client.IsFullID(o.target) && !o.in.Given() {
+	if client.IsFullID(o.target) && !o.in.Given() && !env.DryRun() {
 		return o.inID(ctx, conn, o.session.Streams(env))
 	}
 	c, err := conn.FindContainer(ctx, o.in.Query(o.target, client.Running))
 	if err != nil {
 		return err
+	}
+	if env.DryRun() {
+		return o.sayWould(env, o.target)
 	}
 	return o.inOne(ctx, conn, c, o.session.Streams(env))
 }
@@ -310,12 +313,24 @@ func (o *execOptions) runSync(ctx context.Context, conn *client.Conn, c *runtime
 	return errors.Join(outErr, errErr)
 }
 
+func (o *execOptions) sayWould(env *cli.Env, container string) error {
+	return env.Say("Would run in %s: %s", container, strings.Join(o.command, " "))
+}
+
 // inMany runs the command in each container. The first failure in the order of the containers decides the status.
 func (o *execOptions) inMany(ctx context.Context, env *cli.Env, conn *client.Conn, containers []*runtimeapi.Container) error {
 	containers = cli.NamePods(ctx, conn, containers)
 	nameOf := cli.ContainerName
 	if cli.NeedNamespaces(containers) {
 		nameOf = func(c *runtimeapi.Container) string { return cli.SourceOf(c).FullName() }
+	}
+	if env.DryRun() {
+		for _, c := range containers {
+			if err := o.sayWould(env, nameOf(c)); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	ignored := func(c *runtimeapi.Container, err error) bool {
 		if !o.ignore || ctx.Err() != nil {

@@ -66,6 +66,14 @@ func (o *pullOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 }
 
 func (o *pullOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+	if env.DryRun() {
+		for _, image := range o.images {
+			if err := env.Say("Would pull %s", image); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	o = new(*o) // it runs for several nodes at the same time
 	if o.Progress {
 		o.Display = progress.Start(env.ProgressOptions())
