@@ -335,6 +335,26 @@ func TestExecAndPullOnHostsAreShownFirst(t *testing.T) {
 	}
 }
 
+// Only verbs that are known to change something get the rights to it on a node, and a directory of logs there.
+func TestRightsOnNodes(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []string{"top", "help", "completion", "nosuch"} {
+		if got, want := cli.OnNodes(verb), (cli.OnNode{Rights: kube.RightsRead}); got != want {
+			t.Errorf("%s: got %+v", verb, got)
+		}
+	}
+	for _, verb := range []string{"run", "runp", "create", "start", "debug"} {
+		if got, want := cli.OnNodes(verb), (cli.OnNode{Rights: kube.RightsChange, Logs: true}); got != want {
+			t.Errorf("%s: got %+v", verb, got)
+		}
+	}
+	for verb := range namedCommands() { // a new verb that changes things has to be listed
+		if on := cli.OnNodes(verb); on == (cli.OnNode{Rights: kube.RightsRead}) && !slices.Contains([]string{"top", "completion", "history", "diff", "events", "wait", "save"}, verb) {
+			t.Errorf("%s is not in the table of what verbs need on nodes", verb)
+		}
+	}
+}
+
 func TestExecOnHosts(t *testing.T) {
 	t.Parallel()
 	h := withHosts(t, 2)

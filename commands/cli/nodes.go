@@ -72,8 +72,10 @@ func OnNodes(verb string) OnNode {
 		return OnNode{There: true, Rights: kube.RightsHost, Logs: true}
 	case "attach", "cp", "port-forward", "load", "update", "checkpoint", "update-runtime-config":
 		return OnNode{Rights: kube.RightsChange}
+	case "run", "runp", "create", "start", "debug":
+		return OnNode{Rights: kube.RightsChange, Logs: true} // on Docker they link the logs of containers
 	}
-	return OnNode{Rights: kube.RightsChange, Logs: true} // verbs that make containers link their logs, on Docker
+	return OnNode{Rights: kube.RightsRead} // top, whose keys run other verbs
 }
 
 // The flags about several nodes.
