@@ -297,7 +297,7 @@ func (env *Env) ClientOptions(longRunning bool) (client.Options, error) {
 	}
 	g := &env.global
 	o := client.Options{
-		RuntimeEndpoint: cmp.Or(strings.Join(g.runtimeEndpoints, ""), env.getenv("CONTAINER_RUNTIME_ENDPOINT"), config.RuntimeEndpoint),
+		RuntimeEndpoint: cmp.Or(g.runtimeEndpoint(), env.getenv("CONTAINER_RUNTIME_ENDPOINT"), config.RuntimeEndpoint),
 		ImageEndpoint:   cmp.Or(g.imageEndpoint, env.getenv("IMAGE_SERVICE_ENDPOINT"), config.ImageEndpoint),
 		Images:          env.images,
 		ConnectTimeout:  cmp.Or(g.connectTimeout, env.ConnectTimeout),

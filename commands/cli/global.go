@@ -40,6 +40,14 @@ type globals struct {
 	yes              bool
 }
 
+// runtimeEndpoint returns the endpoint of a single -r; "" if there is none, or several.
+func (g *globals) runtimeEndpoint() string {
+	if len(g.runtimeEndpoints) != 1 {
+		return ""
+	}
+	return g.runtimeEndpoints[0]
+}
+
 const (
 	errorJSON = "json"      // of --error-format
 	noRetries = math.MinInt // maxRetries without the flag

@@ -288,10 +288,7 @@ func (env *Env) open(ctx context.Context, o *client.Options) error {
 	if err != nil {
 		return err
 	}
-	line := NodeLine{Verb: env.line.Verb, OnNode: OnNodes(env.line.Verb), Deadline: env.deadline()}
-	if len(env.global.runtimeEndpoints) > 0 {
-		line.Socket = env.global.runtimeEndpoints[0]
-	}
+	line := NodeLine{Verb: env.line.Verb, OnNode: OnNodes(env.line.Verb), Socket: env.global.runtimeEndpoint(), Deadline: env.deadline()}
 	o.RuntimeEndpoint = "node " + env.node
 	if o.Relay, err = env.Cluster.Open(ctx, env.node, line); err != nil {
 		return openError{err, env}
