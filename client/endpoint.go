@@ -27,7 +27,7 @@ const relayed = "relay"
 const endpointForms = "use unix:///run/containerd/containerd.sock, a path, tcp://host:port, ssh://user@host, ssh://user@host/path.sock, " +
 	"docker:// or docker:///var/run/docker.sock"
 
-// ParseEndpoint reads all forms of endpoints.
+// ParseEndpoint reads all forms of endpoints. It is the kubelet's GetAddressAndDialer.
 func ParseEndpoint(s string) (Endpoint, error) {
 	fail := func(reason string) (Endpoint, error) {
 		return Endpoint{}, &SyntaxError{What: "endpoint", Text: s, Reason: reason, hint: endpointForms}

@@ -28,7 +28,7 @@ type GCPolicy struct {
 // DefaultGCPolicy is the kubelet's.
 func DefaultGCPolicy() GCPolicy { return GCPolicy{MaxPerContainer: 1, MaxContainers: -1} }
 
-// Sources is what is known about the pods that are wanted.
+// Sources is what is known about the pods that are wanted, the kubelet's podStateProvider.
 type Sources struct {
 	// Deleted reports whether a pod is no longer wanted; nil means that all are wanted.
 	Deleted func(uid string) bool

@@ -318,6 +318,7 @@ func (l *Loop) reportWarnings() {
 	l.report("manifests", all)
 }
 
+// report reports a problem once, and its end. It is the kubelet's logReduction.
 func (l *Loop) report(what string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -72,13 +72,13 @@ func (s *syncing) prepare(ctx context.Context) error {
 	return nil
 }
 
-// createSandbox is the kubelet's createPodSandbox.
+// createSandbox is the kubelet's createPodSandbox, with its runtimeClassManager.
 func (s *syncing) createSandbox(ctx context.Context) error {
 	if err := os.MkdirAll(s.config.GetLogDirectory(), 0o755); err != nil {
 		return fmt.Errorf("make the log directory: %w", err)
 	}
 	handler := ""
-	if name := s.pod.Spec.RuntimeClassName; name != nil { // the kubelet's LookupRuntimeHandler
+	if name := s.pod.Spec.RuntimeClassName; name != nil {
 		class := s.set.RuntimeClasses[*name]
 		if class == nil {
 			return fmt.Errorf("RuntimeClass %s not found", *name)

@@ -41,7 +41,7 @@ func newWorker(m *Manager, uid, fullName string, want desired, s *runtimeState) 
 	return &worker{m: m, uid: uid, name: fullName, want: want, runtime: s, wake: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-// update passes a newer manifest; remove makes the worker end the pod.
+// update passes a newer manifest; remove makes the worker end the pod. It is the kubelet's dispatchWork.
 func (w *worker) update(want desired) {
 	w.mu.Lock()
 	w.want = want
@@ -81,7 +81,7 @@ func (w *worker) notify() {
 	}
 }
 
-// run works until the pod is removed or the context ends.
+// run works until the pod is removed or the context ends. Its timer is the kubelet's HandlePodSyncs.
 func (w *worker) run(ctx context.Context) {
 	for {
 		next, finished := w.step(ctx)
@@ -140,6 +140,7 @@ func (w *worker) step(ctx context.Context) (next time.Duration, finished bool) {
 	return w.sync(ctx, want, status), false
 }
 
+// sync is the kubelet's syncPod.
 func (w *worker) sync(ctx context.Context, want desired, status *pod.Status) time.Duration {
 	w.m.WatchProbes(want.pod, status)
 	w.m.reportEnds(want.pod, status)

@@ -92,7 +92,7 @@ type pluginAnswer struct {
 	expires time.Time
 }
 
-// LoadPlugins reads a CredentialProviderConfig, the kubelet's file, whose plugins are programs in dir.
+// LoadPlugins reads a CredentialProviderConfig, the file of the kubelet's credentialprovider, whose plugins are programs in dir.
 // A plugin that fails goes to warn and is passed over, as by the kubelet: the image may need no login.
 func LoadPlugins(config, dir string, now func() time.Time, warn func(error)) (*Plugins, error) {
 	p, err := loadPlugins(config, dir)

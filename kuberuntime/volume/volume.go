@@ -70,7 +70,7 @@ func (m *Maker) Plan(p *v1.Pod) map[string]Made {
 }
 
 // Setup makes all volumes of a pod, or brings the files of those that carry data up to
-// date. It may be called for a running pod.
+// date. It may be called for a running pod. It is the mounting part of the kubelet's volumeManager.
 func (m *Maker) Setup(p *v1.Pod, set *manifest.Set) (map[string]Made, error) {
 	if err := os.MkdirAll(m.Dirs.Pod(string(p.UID)), 0o750); err != nil {
 		return nil, fmt.Errorf("make the pod's directory: %w", err)

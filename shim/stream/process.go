@@ -58,7 +58,7 @@ type process struct {
 }
 
 // run carries a process's streams and returns its exit status. When ctx ends, the process is killed with all it
-// started, unless the client has detached.
+// started, unless the client has detached. It is dockershim's NativeExecHandler.
 func (s *Server) run(ctx context.Context, r *ExecRequest, e ends) (int, error) {
 	size := firstSize(ctx, r.TTY, e.resize)
 	created, err := s.engine.ContainerExecCreate(ctx, r.ContainerID, container.ExecOptions{

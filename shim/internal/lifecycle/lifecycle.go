@@ -40,7 +40,8 @@ const (
 	InUse                 // the same container, which has been started: a conflict
 )
 
-// Create recovers from a name conflict, as kubelets repeat requests whose answer they have not seen.
+// Create recovers from a name conflict, as kubelets repeat requests whose answer they have not seen. It
+// is dockershim's recoverFromCreationConflictIfNeeded.
 func Create(ctx context.Context, engine Engine, s Spec, judge func(container.InspectResponse) Holder) (container.CreateResponse, error) {
 	created, err := createOnce(ctx, engine, s)
 	if !errdefs.IsConflict(err) {
