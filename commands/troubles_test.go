@@ -54,15 +54,16 @@ func TestDeleteMany(t *testing.T) {
 		}
 	}
 	c.stdin = ""
+	c.stub.AddPod("default", "web0") // another tool's
 	for _, s := range []struct {
 		args, err  string
 		code, left int
 	}{
-		{"-l app=a web2", "not several of them", 2, 5},
-		{"-l app=none", "no pods to delete", 0, 5},
-		{"-l app=a", "", 0, 3},
-		{"--all", "there is no terminal to ask on\nhint: `--yes`", 1, 3},
-		{"--all --yes", "", 0, 1},
+		{"-l app=a web2", "not several of them", 2, 6},
+		{"-l app=none", "no pods to delete", 0, 6},
+		{"-l app=a", "", 0, 4},
+		{"--all", "there is no terminal to ask on\nhint: `--yes`", 1, 4},
+		{"--all --yes", "", 0, 2},
 	} {
 		got := c.run(append([]string{"delete"}, strings.Fields(s.args)...)...)
 		if pods, _ := c.stub.Left(); got.code != s.code || pods != s.left || !strings.Contains(got.err, s.err) {

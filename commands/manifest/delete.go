@@ -122,10 +122,13 @@ func (o *deleteOptions) run(ctx context.Context, env *cli.Env) error {
 	if err != nil {
 		return err
 	}
-	if pods = podsIn(pods, o.in); o.all || len(o.selector) > 0 {
-		if o.names, err = o.choose(ctx, env, r, pods); err != nil || len(o.names) == 0 {
+	pods = podsIn(pods, o.in)
+	if o.all || len(o.selector) > 0 {
+		chosen, err := o.choose(ctx, env, r, pods)
+		if err != nil {
 			return err
 		}
+		return o.remove(ctx, env, r, chosen)
 	}
 	for _, p := range pods { // further replicas
 		if record, err := r.Record(p.UID); err == nil && o.workloads[workloadOf(record.Pod)] && !slices.Contains(o.names, p.FullName()) {
@@ -136,7 +139,12 @@ func (o *deleteOptions) run(ctx context.Context, env *cli.Env) error {
 	if err != nil {
 		return err
 	}
-	return cli.Join(missing, cli.InParallel(env, found, cli.AtOnce, func(env *cli.Env, all []*pod.Pod) error {
+	return cli.Join(missing, o.remove(ctx, env, r, found))
+}
+
+// remove deletes pods, each element those of one name.
+func (o *deleteOptions) remove(ctx context.Context, env *cli.Env, r *podRuntime, pods [][]*pod.Pod) error {
+	return cli.InParallel(env, pods, cli.AtOnce, func(env *cli.Env, all []*pod.Pod) error {
 		name := all[0].FullName()
 		for _, p := range all {
 			if err := deletePod(ctx, env, r, p, o.grace); err != nil {
@@ -144,20 +152,27 @@ func (o *deleteOptions) run(ctx context.Context, env *cli.Env) error {
 			}
 		}
 		return env.Say("pod %s: deleted", name)
-	}))
+	})
 }
 
-// choose returns the pods of --all or --selector: pods of apply, and of a sync that does not run.
-func (o *deleteOptions) choose(ctx context.Context, env *cli.Env, r *podRuntime, pods []*pod.Pod) (names []string, err error) {
+// choose returns the pods of --all or --selector by name: pods of apply, and of a sync that does not run. Another tool
+// may have a pod of the same name.
+func (o *deleteOptions) choose(ctx context.Context, env *cli.Env, r *podRuntime, pods []*pod.Pod) (chosen [][]*pod.Pod, err error) {
+	var names []string
 	for _, p := range pods {
 		owner := r.OwnerOf(ctx, p)
 		if owner == (kuberuntime.Owner{}) || owner.Dir != "" && kuberuntime.DirInUse(r.dirs, owner.Dir) {
 			continue
 		}
 		record, err := r.Record(p.UID)
-		if err == nil && (o.all || o.selector.Matches(record.Pod.Labels)) && !slices.Contains(names, p.FullName()) {
-			names = append(names, p.FullName())
+		if err != nil || !o.all && !o.selector.Matches(record.Pod.Labels) {
+			continue
 		}
+		i := slices.Index(names, p.FullName())
+		if i < 0 {
+			i, names, chosen = len(names), append(names, p.FullName()), append(chosen, nil)
+		}
+		chosen[i] = append(chosen[i], p)
 	}
 	if len(names) == 0 {
 		env.Note("no pods to delete")
@@ -172,7 +187,7 @@ func (o *deleteOptions) choose(ctx context.Context, env *cli.Env, r *podRuntime,
 			return nil, errors.New("nothing is deleted")
 		}
 	}
-	return names, nil
+	return chosen, nil
 }
 
 // find finds the pods of each name. If one is missing or kept by sync, nothing is deleted. Pods of a manifest may be
