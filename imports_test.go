@@ -36,12 +36,12 @@ func importRules() []importRule {
 	}
 	rules := []importRule{
 		{".", module, ours("commands"), "main only turns commands.Main into an exit status"},
-		{"commands", module, ours("commands", "client", "diagnose", "kuberuntime", "output", "shim", "api", "logfile", "imagefile", "internal/proctree", "internal/bounded", "internal/metricsserver", "internal/lazyregexp", "internal/gogc", "internal/ocierror", "internal/rundir"), "commands sits on top and uses the public parts"},
+		{"commands", module, ours("commands", "client", "diagnose", "kuberuntime", "output", "shim", "api", "logfile", "imagefile", "internal/proctree", "internal/bounded", "internal/glob", "internal/metricsserver", "internal/lazyregexp", "internal/gogc", "internal/ocierror", "internal/rundir"), "commands sits on top and uses the public parts"},
 		{"kubectl", module, ours("kubectl", "commands", "client", "output", "internal/proctree"), "the plugin makes nodes endpoints, and leaves everything else to commands"},
 		{"cmd", module, ours("kubectl", "commands/cli"), "main only turns kubectl.Main into an exit status"},
 		{"client", module, ours("client", "api", "imagefile", "internal/bounded", "internal/lazyregexp", "internal/proctree", "internal/rundir", "internal/frames", "internal/engine"), "client learns how to start the shim from its caller, so its tests need no Docker"},
 		{"diagnose", module, ours("diagnose", "client", "kuberuntime", "internal/bounded", "internal/lazyregexp", "internal/ocierror"), "facts are collected from any runtime, and shown by the caller"},
-		{"kuberuntime", module, ours("kuberuntime", "client", "logfile", "internal/bounded", "internal/lazyregexp", "internal/filelock", "internal/ocierror"), "the pod runtime works on any CRI endpoint, so it may not know our shim or our views"},
+		{"kuberuntime", module, ours("kuberuntime", "client", "logfile", "internal/bounded", "internal/glob", "internal/lazyregexp", "internal/filelock", "internal/ocierror"), "the pod runtime works on any CRI endpoint, so it may not know our shim or our views"},
 		{"logfile", module, ours("logfile", "internal/bounded", "internal/lazyregexp"), "log files are read for commands and for the pod runtime, and know neither"},
 		{"imagefile", module, ours("imagefile", "internal/bounded"), "archives of images are those of any runtime"},
 		{"commands/node/bundle", module, ours("commands/node/bundle", "client", "output", "logfile", "internal/bounded", "internal/lazyregexp"), "a bundle is collected by parts, and those that only verbs know they add"},
@@ -51,7 +51,7 @@ func importRules() []importRule {
 		{"client/stream", module, ours("client/stream", "internal/frames"), "a session is given its URL, whoever asked for it"},
 		{"output", module, ours("output"), "output turns messages into bytes and knows nothing else of ours"},
 		{"api", module, ours("api"), "both ends of the private service import it"},
-		{"shim", module, ours("shim", "api", "internal/bounded", "internal/lazyregexp", "internal/filelock", "internal/proctree", "internal/metricsserver", "internal/rundir", "internal/frames", "internal/ocierror", "internal/webguard", "internal/engine"), "the shim stands alone: nothing above it may leak into it"},
+		{"shim", module, ours("shim", "api", "internal/bounded", "internal/glob", "internal/lazyregexp", "internal/filelock", "internal/proctree", "internal/metricsserver", "internal/rundir", "internal/frames", "internal/ocierror", "internal/webguard", "internal/engine"), "the shim stands alone: nothing above it may leak into it"},
 		{"shim/private", module + "/shim", ours("shim/private", "shim/container", "shim/image", "shim/stream", "shim/logs", "shim/state"), "the private service calls the others, and no other calls it"},
 		{"shim/metrics", module + "/shim", ours("shim/metrics", "shim/docker", "shim/network"), "metrics are given what they count"},
 		{"shim/convert", module, ours("shim/convert"), "conversions are pure: values in, values out"},
@@ -77,7 +77,7 @@ func importRules() []importRule {
 			"a directory of verbs imports what all verbs share, and no other directory",
 		})
 	}
-	for _, part := range []string{"bounded", "engine", "filelock", "frames", "gogc", "kube", "lazyregexp", "metricsserver", "ocierror", "proctree", "rundir", "webguard"} {
+	for _, part := range []string{"bounded", "engine", "filelock", "frames", "glob", "gogc", "kube", "lazyregexp", "metricsserver", "ocierror", "proctree", "rundir", "webguard"} {
 		rules = append(rules, importRule{
 			"internal/" + part, module, ours("internal/bounded", "internal/filelock", "internal/lazyregexp", "internal/webguard"),
 			"what everybody shares imports nobody",

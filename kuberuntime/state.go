@@ -18,6 +18,7 @@ import (
 
 	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/internal/filelock"
+	"github.com/crishim/crishim/internal/glob"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
@@ -88,7 +89,7 @@ func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 	if !pod.IsUID(uid) {
 		return nil, nil
 	}
-	files, err := filepath.Glob(filepath.Join(escapeGlob(d.Pod(uid)), "state-*.json"))
+	files, err := filepath.Glob(filepath.Join(glob.Escape(d.Pod(uid)), "state-*.json"))
 	if err != nil {
 		return nil, err
 	}
@@ -165,11 +166,6 @@ func stateFile(d pod.Dirs, uid, runtime string) string {
 }
 
 func stateLockPath(file string) string { return strings.TrimSuffix(file, ".json") + ".lock" }
-
-// escapeGlob returns a pattern for a path that may have any characters in it.
-func escapeGlob(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
-}
 
 // stateWriter writes the states of the pods that this process manages.
 type stateWriter struct {

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/crishim/crishim/internal/filelock"
+	"github.com/crishim/crishim/internal/glob"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
@@ -115,7 +116,7 @@ func invalidFile(lock string) string { return strings.TrimSuffix(lock, ".lock") 
 
 // InvalidManifests returns the manifests that running Loops of this host cannot read.
 func InvalidManifests(d pod.Dirs) (out []InvalidManifest) {
-	locks, _ := filepath.Glob(filepath.Join(escapeGlob(d.Root), "sync", "*.lock"))
+	locks, _ := filepath.Glob(filepath.Join(glob.Escape(d.Root), "sync", "*.lock"))
 	for _, lock := range locks {
 		var some []InvalidManifest
 		text, _, err := readFile(invalidFile(lock))

@@ -14,8 +14,8 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/glob"
 	"github.com/crishim/crishim/internal/kube"
-	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
 type rmOptions struct {
@@ -113,7 +113,7 @@ func removeLogs(path string) error {
 	if path == "" {
 		return nil
 	}
-	files, err := filepath.Glob(globMeta.ReplaceAllString(path, `\$0`) + ".*")
+	files, err := filepath.Glob(glob.Escape(path) + ".*")
 	errs := []error{err}
 	for _, file := range append(files, path) {
 		if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
@@ -122,5 +122,3 @@ func removeLogs(path string) error {
 	}
 	return errors.Join(errs...)
 }
-
-var globMeta = lazyregexp.New(`[*?[\\]`)

@@ -18,6 +18,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/cli/disk"
+	"github.com/crishim/crishim/internal/glob"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/output"
@@ -315,7 +316,7 @@ func engineLog(info string) *output.DiskSize {
 	if json.Unmarshal([]byte(info), &detail) != nil || detail.LogPath == "" {
 		return nil
 	}
-	files, err := filepath.Glob(detail.LogPath + "*")
+	files, err := filepath.Glob(glob.Escape(detail.LogPath) + "*")
 	if err != nil || len(files) == 0 {
 		return nil
 	}

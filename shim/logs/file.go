@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crishim/crishim/internal/filelock"
+	"github.com/crishim/crishim/internal/glob"
 	"github.com/crishim/crishim/shim/internal/logdir"
 )
 
@@ -140,8 +141,7 @@ func note(pos *position, tail []byte, all bool) {
 
 // rotatedTail reads the end of the newest rotated file that the kubelet has not compressed.
 func rotatedTail(dir *os.Root, log string) []byte {
-	escaped := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(log)
-	names, err := fs.Glob(dir.FS(), escaped+".*")
+	names, err := fs.Glob(dir.FS(), glob.Escape(log)+".*")
 	if err != nil {
 		return nil
 	}
