@@ -30,13 +30,19 @@ func DefaultGCPolicy() GCPolicy { return GCPolicy{MaxPerContainer: 1, MaxContain
 
 // Sources is what is known about the pods that are wanted, the kubelet's podStateProvider.
 type Sources struct {
-	// Deleted reports whether a pod is no longer wanted; nil means that all are wanted.
+	// Deleted reports whether a pod is no longer wanted. With nil, pods that the runtime has are wanted, others are not.
 	Deleted func(uid string) bool
 	// Dir limits the collection to the pods that sync made from it; "" is for all pods.
 	Dir string
 }
 
-func (s Sources) deleted(uid string) bool { return s.Deleted != nil && s.Deleted(uid) }
+// deleted reports whether a pod is no longer wanted.
+func (s Sources) deleted(uid string, inRuntime bool) bool {
+	if s.Deleted == nil {
+		return !inRuntime
+	}
+	return s.Deleted(uid)
+}
 
 type GarbageItem struct {
 	Kind string `json:"kind"` // container, sandbox, log directory, pod directory, pod record, log link, image
@@ -154,7 +160,7 @@ func deadContainers(pods []*pod.Pod, policy GCPolicy, sources Sources, now time.
 		}
 	}
 	units = slices.DeleteFunc(units, func(u *unit) bool {
-		deleted := sources.deleted(u.pod.UID)
+		deleted := sources.deleted(u.pod.UID, true)
 		if deleted {
 			evict(u, 0, "its pod is gone")
 		}
@@ -239,7 +245,7 @@ func deadSandboxes(pods []*pod.Pod, containers []GarbageItem, sources Sources) [
 				continue
 			}
 			item := GarbageItem{Kind: "sandbox", ID: s.GetId(), Name: p.FullName(), Why: "a newer sandbox of its pod is there"}
-			if sources.deleted(p.UID) {
+			if sources.deleted(p.UID, true) {
 				item.Why = "its pod is gone"
 			} else if i == 0 {
 				continue
@@ -260,7 +266,7 @@ func (m *Manager) deadDirs(ctx context.Context, sources Sources) ([]GarbageItem,
 	var out []GarbageItem
 	for _, uid := range uids {
 		record, own := m.ownRecord(ctx, uid)
-		if !own || sources.Deleted != nil && !sources.Deleted(uid) {
+		if !own || !sources.deleted(uid, false) {
 			continue
 		}
 		guard := func(do func() error) error { return m.whenLost(ctx, record, sources, do) }
@@ -316,7 +322,7 @@ func (m *Manager) whenLost(ctx context.Context, record *Record, sources Sources,
 		defer func() { failed = errors.Join(failed, lock.Remove()) }()
 	}
 	sandboxes, containers, err := m.listsOf(ctx, uid)
-	if err != nil || len(sandboxes)+len(containers) > 0 || sources.Deleted != nil && !sources.Deleted(uid) {
+	if err != nil || len(sandboxes)+len(containers) > 0 || !sources.deleted(uid, false) {
 		return err
 	}
 	return do()
