@@ -177,7 +177,7 @@ func (c *criConn) limitFor(ctx context.Context, o *Options, method string, req a
 	if given := givenLimit(opts); given.d > 0 {
 		return given
 	}
-	if _, ok := ctx.Deadline(); ok {
+	if _, ok := ctx.Deadline(); ok && c.limit == 0 {
 		return limit{} // the caller's own
 	}
 	var d time.Duration

@@ -119,7 +119,7 @@ func TestCallersOwnDeadlineStands(t *testing.T) {
 	}
 	c.LimitCalls(time.Hour)
 	s.Before("ListContainers", hang)
-	if _, err := c.Runtime.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{}); status.Code(err) != codes.DeadlineExceeded {
+	if _, err := c.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{}); status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("with another limit than --timeout: got %v", err)
 	}
 }

@@ -119,7 +119,8 @@ type Conn struct {
 	closeErr       error
 }
 
-// LimitCalls limits each call to d, unless Options.Timeout does. It is called before the first call.
+// LimitCalls limits each call to d, unless Options.Timeout does, also where the caller has a later deadline. It is called
+// before the first call.
 func (c *Conn) LimitCalls(d time.Duration) {
 	for _, l := range []*lazyConn{c.runtime, c.image} {
 		if conn := l.opened(); conn != nil {
