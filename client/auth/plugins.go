@@ -95,6 +95,10 @@ type pluginAnswer struct {
 // LoadPlugins reads a CredentialProviderConfig, the file of the kubelet's credentialprovider, whose plugins are programs in dir.
 // A plugin that fails goes to warn and is passed over, as by the kubelet: the image may need no login.
 func LoadPlugins(config, dir string, now func() time.Time, warn func(error)) (*Plugins, error) {
+	dir, err := filepath.Abs(dir) // a bare name would be looked up in PATH
+	if err != nil {
+		return nil, err
+	}
 	p, err := loadPlugins(config, dir)
 	if err != nil {
 		return nil, &Error{text: "credential plugins of " + config + ": " + bounded.Reason(err), err: err,
@@ -230,7 +234,7 @@ func (ps *Plugins) call(ctx context.Context, p *plugin, image, registry string) 
 	}
 	key, ok := map[string]string{"Image": image, "Registry": registry, "Global": ""}[a.CacheKeyType]
 	if !ok {
-		return nil, fmt.Errorf("invalid cacheKeyType %q in its answer", a.CacheKeyType)
+		return nil, errors.New("invalid cacheKeyType in its answer: must be Image, Registry or Global")
 	}
 	keep := *p.DefaultCacheDuration
 	if a.CacheDuration != nil {
@@ -272,7 +276,7 @@ func (ps *Plugins) run(ctx context.Context, p *plugin, image string) (*pluginAns
 		return nil, errors.New("its answer is no CredentialProviderResponse")
 	}
 	if a.APIVersion != p.APIVersion {
-		return nil, fmt.Errorf("its answer has apiVersion %q: must be %q", a.APIVersion, p.APIVersion)
+		return nil, fmt.Errorf("invalid apiVersion in its answer: must be %s", p.APIVersion)
 	}
 	return a, nil
 }
