@@ -63,7 +63,7 @@ func (t *text) Write(b []byte) (int, error) {
 	lines := strings.Split(t.rest+string(b), "\n")
 	t.rest = lines[len(lines)-1]
 	for _, line := range lines[:len(lines)-1] {
-		t.lines = append(t.lines, t.harmless(line))
+		t.lines = append(t.lines, t.harmless(line[:min(len(line), maxLine)]))
 	}
 	if len(t.rest) > maxLine {
 		t.rest = t.rest[:maxLine]
@@ -74,7 +74,7 @@ func (t *text) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// maxLine bounds a line that does not end.
+// maxLine bounds a line: a container may write one of any length.
 const maxLine = 64 << 10
 
 // harmless is a line as a terminal may have it: programs colour what they log, and may do worse.

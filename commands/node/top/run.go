@@ -21,6 +21,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/gogc"
+	"github.com/crishim/crishim/output"
 )
 
 // framesPerSecond bounds how often the screen is drawn; keys are answered within that time.
@@ -217,7 +218,7 @@ func unicodeLocale(lookup func(string) (string, bool)) bool {
 
 // title names the runtime, and the namespace if there is only one.
 func title(conn *client.Conn, filter *cli.Filter) string {
-	text := strings.TrimSpace(conn.Version.GetRuntimeName() + " " + conn.Version.GetRuntimeVersion())
+	text := output.Sanitize(strings.TrimSpace(conn.Version.GetRuntimeName() + " " + conn.Version.GetRuntimeVersion()))
 	if filter.In.Namespace != "" {
 		text += "  namespace " + filter.In.Namespace
 	}

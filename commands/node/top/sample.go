@@ -112,7 +112,13 @@ func (n *node) name() string {
 }
 
 // treeOf puts the newest attempt of each container below its pod.
+//
+// Keys put ids into command lines, where an id that begins with a dash would be a flag. No honest runtime has one.
 func treeOf(l Lists, of map[string]figures) []*node {
+	l.Pods = slices.DeleteFunc(slices.Clone(l.Pods), func(p *runtimeapi.PodSandbox) bool { return strings.HasPrefix(p.GetId(), "-") })
+	l.Containers = slices.DeleteFunc(slices.Clone(l.Containers), func(c *runtimeapi.Container) bool {
+		return strings.HasPrefix(c.GetId(), "-") || strings.HasPrefix(c.GetPodSandboxId(), "-")
+	})
 	pods := map[string]*node{}
 	var tree []*node
 	for _, p := range l.Pods {

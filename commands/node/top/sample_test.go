@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 func TestRates(t *testing.T) {
@@ -91,5 +93,17 @@ func TestNode(t *testing.T) {
 	}
 	if got := unknownNode().line(80); !strings.Contains(got, "not known") {
 		t.Errorf("got %s", got)
+	}
+}
+
+// TestIDsThatAreFlags: keys put ids into command lines, so a row whose id begins with a dash is left out.
+func TestIDsThatAreFlags(t *testing.T) {
+	t.Parallel()
+	tree := treeOf(Lists{
+		Pods:       []*runtimeapi.PodSandbox{{Id: "--profile-mem=/tmp/x"}, {Id: "p"}},
+		Containers: []*runtimeapi.Container{{Id: "--profile-cpu=/tmp/x", PodSandboxId: "p"}, {Id: "c", PodSandboxId: "--debug"}},
+	}, nil)
+	if len(tree) != 1 || tree[0].id != "p" || len(tree[0].members) != 0 {
+		t.Errorf("got %+v", tree)
 	}
 }
