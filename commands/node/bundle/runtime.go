@@ -79,8 +79,9 @@ func (n *Node) containers(ctx context.Context) (func(*Report), error) {
 		s, err := n.Conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId(), Verbose: true})
 		pod, log := names[c.GetPodSandboxId()], ""
 		all[i], log = newContainer(c, s, pod, use[c.GetId()], n.Keep)
+		elsewhere := n.Conn.Remote() != "" // the path is of another machine
 		unstarted := c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED
-		if log = cmp.Or(s.GetStatus().GetLogPath(), log); err != nil || log == "" || unstarted || n.Logs == LogsNone || n.Logs != LogsAll && !isUnhealthy(c, s.GetStatus()) {
+		if log = cmp.Or(s.GetStatus().GetLogPath(), log); err != nil || log == "" || elsewhere || unstarted || n.Logs == LogsNone || n.Logs != LogsAll && !isUnhealthy(c, s.GetStatus()) {
 			return err
 		}
 		name := fmt.Sprintf("%s/%s/%s/%d/%.12s", pod.GetNamespace(), pod.GetName(), c.GetMetadata().GetName(), c.GetMetadata().GetAttempt(), c.GetId())
