@@ -232,11 +232,12 @@ func checkHostPath(h *v1.HostPathVolumeSource) error {
 		case v1.HostPathDirectoryOrCreate:
 			return os.MkdirAll(h.Path, 0o755)
 		case v1.HostPathFileOrCreate:
-			f, err := os.OpenFile(h.Path, os.O_CREATE|os.O_WRONLY, 0o644)
-			if err == nil {
-				err = f.Close()
+			// A container may have put a link there: O_EXCL follows none.
+			f, err := os.OpenFile(h.Path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+			if errors.Is(err, fs.ErrExist) {
+				return nil
 			}
-			return err
+			return errors.Join(err, f.Close())
 		case v1.HostPathUnset:
 			return nil // the runtime decides
 		}
