@@ -2,10 +2,12 @@ package hostproc
 
 import (
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"os"
 	"runtime"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -116,6 +118,14 @@ func (p Process) diag() (int, error) {
 		return 0, err
 	}
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_INET_DIAG)
+	if err == nil {
+		// Processes of that namespace could answer, too: a connected socket takes messages of the kernel alone.
+		timeout := unix.NsecToTimeval(int64(2 * time.Second))
+		err = errors.Join(unix.Connect(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}), unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout))
+		if err != nil {
+			err = errors.Join(err, unix.Close(fd))
+		}
+	}
 	if back := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); back != nil {
 		panic(back) // no other goroutine may run in that namespace
 	}
