@@ -118,7 +118,7 @@ func (o *debugOptions) copyPod(ctx context.Context, r *runner, like string) (han
 func withoutKubelets(all map[string]string) map[string]string {
 	kept := map[string]string{}
 	for key, value := range all {
-		if !strings.HasPrefix(key, "io.kubernetes.") && key != kube.AnnotationRun {
+		if !strings.HasPrefix(key, "io.kubernetes.") && !strings.HasPrefix(key, "crishim.io/") && key != kube.AnnotationRun {
 			kept[key] = value
 		}
 	}
