@@ -9,6 +9,7 @@ import (
 	"io"
 	"path"
 	"runtime"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -27,6 +28,9 @@ type Program struct {
 // hostMachines are those whose programs a processor runs.
 var hostMachines = map[string][]elf.Machine{"amd64": {elf.EM_X86_64, elf.EM_386}, "arm64": {elf.EM_AARCH64, elf.EM_ARM}}
 
+// maxPaths bounds the calls that the PATH of an image can cause.
+const maxPaths = 64
+
 // program looks at the file of a container's command. CRI has no call for that: with other runtimes than our own shim it finds
 // nothing.
 func (c *Collector) program(ctx context.Context, id string, args, env []string) (*Program, error) {
@@ -39,7 +43,9 @@ func (c *Collector) program(ctx context.Context, id string, args, env []string) 
 		for _, variable := range env {
 			if list, ok := strings.CutPrefix(variable, "PATH="); ok {
 				for dir := range strings.SplitSeq(list, ":") {
-					paths = append(paths, path.Join(dir, args[0]))
+					if at := path.Join(dir, args[0]); len(paths) < maxPaths && !slices.Contains(paths, at) {
+						paths = append(paths, at)
+					}
 				}
 			}
 		}
