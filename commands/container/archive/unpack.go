@@ -205,14 +205,18 @@ func (u *unpacker) file(h *tar.Header, name string, body io.Reader) error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(u.copy(f, name, body, h.Size), f.Close()); err != nil {
+		err = u.disk.Take(f, smallest)
+		if err = errors.Join(cmp.Or(err, u.copy(f, name, body, h.Size)), f.Close()); err != nil {
 			return err
 		}
 		return u.attributes(h, temporary)
 	})
 }
 
-const block = 64 << 10
+const (
+	block    = 64 << 10
+	smallest = 4 << 10 // of the disk, for a file of any size
+)
 
 // copy leaves holes in place of zeros: a sparse file may be larger than the disk. It ends before the disk is full.
 func (u *unpacker) copy(f *os.File, name string, body io.Reader, size int64) error {
