@@ -205,8 +205,10 @@ func (u *unpacker) file(h *tar.Header, name string, body io.Reader) error {
 		if err != nil {
 			return err
 		}
-		err = u.disk.Take(f, smallest)
-		if err = errors.Join(cmp.Or(err, u.copy(f, name, body, h.Size)), f.Close()); err != nil {
+		if err = u.disk.Take(f, smallest); err == nil {
+			err = u.copy(f, name, body, h.Size)
+		}
+		if err = errors.Join(err, f.Close()); err != nil {
 			return err
 		}
 		return u.attributes(h, temporary)
