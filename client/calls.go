@@ -47,7 +47,7 @@ func (c *criConn) debugf(o *Options, format string, args ...any) {
 	}
 }
 
-// wordError words the error of a call. That of a runtime without the private service is ErrNotDockershim.
+// wordError words the error of a call. A runtime without the private service causes ErrNotDockershim.
 func (c *criConn) wordError(err error, method string, spent time.Duration, lim limit) error {
 	if status.Code(err) == codes.Unimplemented && strings.HasPrefix(method, "/"+api.Crishim_ServiceDesc.ServiceName+"/") {
 		return fmt.Errorf("%w, and %s is another runtime", ErrNotDockershim, c.endpoint)
@@ -65,8 +65,8 @@ func withSkipped(err error, skipped string) error {
 	return err
 }
 
-// streamInterceptor words the errors of streams. They have no limit but that of Timeout:
-// watching is meant to last.
+// streamInterceptor words the errors of streams. Streams are meant to last: only
+// the option Timeout limits them.
 func (c *criConn) streamInterceptor(o *Options) grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 		open grpc.Streamer, opts ...grpc.CallOption,
@@ -232,7 +232,7 @@ func listInterceptor(o *Options) grpc.UnaryClientInterceptor {
 		case status.Code(serr) == codes.Unimplemented:
 			return err
 		case errors.As(serr, &worded):
-			return worded.err // the error is that of the list, and of its limit
+			return worded.err // the interceptor of the list words it
 		}
 		return serr
 	}

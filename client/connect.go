@@ -43,8 +43,8 @@ type Options struct {
 	Relay func(ctx context.Context, network, address string) (net.Conn, error)
 	// ConnectTimeout is for an explicit endpoint; 0: 2 s. One below a second is for the known ones, too.
 	ConnectTimeout time.Duration
-	// Timeout is the limit of every call in place of the limits by kind (see QueryLimit), QueryTimeout, as the
-	// config file's timeout, that of queries; 0: the usual one.
+	// Timeout is the limit of every call in place of the limits by kind (see QueryLimit), QueryTimeout the limit
+	// of queries alone, as the config file's timeout; 0: the usual limits.
 	Timeout, QueryTimeout time.Duration
 	// MaxRetries is how often an explicit endpoint that is absent or refuses is tried again; below 0 forever.
 	MaxRetries int
@@ -149,7 +149,7 @@ func (c *Conn) DialRuntime(ctx context.Context) (net.Conn, error) {
 	return conn.dial(ctx)
 }
 
-// DialThere dials an address on the runtime's machine, such as that of a streaming URL.
+// DialThere dials an address on the runtime's machine, such as the host of a streaming URL.
 func (c *Conn) DialThere(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := c.runtime.get(ctx)
 	switch {

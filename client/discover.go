@@ -230,7 +230,7 @@ func (o *Options) probeKnown(ctx context.Context, k Known, engines func() []foun
 	return f
 }
 
-// Discover probes all candidates of Connect, and marks the one that Connect would
+// Discover probes all candidates of Connect, and marks the candidate that Connect would
 // take, without starting the shim. The error is Connect's, as far as it is known without a
 // shim; the candidates are complete even then.
 func Discover(ctx context.Context, o Options) ([]Candidate, error) {
@@ -276,7 +276,7 @@ func skippedHint(list []Candidate) string {
 	return ""
 }
 
-// nothingError lists the candidates. The hint is for the one that came nearest to an answer.
+// nothingError lists the candidates. The hint is for the candidate that came nearest to an answer.
 func nothingError(tried []found) *Error {
 	e := &Error{
 		Code: codes.Unavailable, text: "no container runtime found:",

@@ -161,7 +161,7 @@ var (
 
 type matcher func(object) bool
 
-// containerMatchers returns the readings of a reference. The first one that matches anything counts.
+// containerMatchers returns the readings of a reference. The first matcher with a result counts.
 func (s *snapshot) containerMatchers(ref string) []matcher {
 	parts := strings.Split(ref, "/")
 	switch len(parts) {
@@ -245,7 +245,7 @@ func (s *snapshot) find(kind objectKind, q Query) (object, error) {
 	return object{}, s.notFound(kind, q)
 }
 
-// findWithoutKind finds pod/NAME: the pod or, for a container, the one that the pod's name stands for.
+// findWithoutKind finds pod/NAME: the pod or, for a container, the pod's only container.
 func (s *snapshot) findWithoutKind(kind objectKind, name string, q Query) (object, error) {
 	q.Ref = name
 	if kind == containerKind && q.Container == "" && !strings.Contains(name, "/") {

@@ -284,7 +284,7 @@ func (p *plugin) open(ctx context.Context, node string, line cli.NodeLine) (func
 	}, nil
 }
 
-// hold keeps a connection until take returns it, which it does once. close ends connections that nobody has taken.
+// hold keeps a connection until take returns it, which happens once. close ends unused connections.
 func (p *plugin) hold(o *opened, conn net.Conn) (take func() net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -207,7 +207,7 @@ func (m *Manager) recordState(ctx context.Context, p *v1.Pod, status *pod.Status
 }
 
 // recall adds the ends of containers that the runtime no longer has to a status, as the state on disk tells: the
-// kubelet's ContainerStatusUnknown where nobody saw the end. A state that cannot be read holds back a pod whose containers must
+// kubelet's ContainerStatusUnknown if the end was not recorded. A state that cannot be read holds back a pod whose containers must
 // not run twice.
 func (m *Manager) recall(ctx context.Context, p *v1.Pod, status *pod.Status) error {
 	own, err := m.identify(ctx)

@@ -215,8 +215,8 @@ func (s *Store) LayerSizes(ctx context.Context, snapshotter string, diffIDs []di
 	return sizes
 }
 
-// Overlay returns the upper directory of a container and the layers of its image, the topmost first. Info is that of its
-// status by CRI.
+// Overlay returns the upper directory of a container and the layers of its image, the topmost first. Info comes with
+// the container's verbose CRI status.
 func (s *Store) Overlay(ctx context.Context, info map[string]string) (upper string, lower []string, err error) {
 	var of struct{ Snapshotter, SnapshotKey string }
 	if err := json.Unmarshal([]byte(info["info"]), &of); err != nil || of.SnapshotKey == "" {

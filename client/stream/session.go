@@ -288,7 +288,7 @@ func (x *session) startOutput(ch *channels) chan error {
 		}
 		x.copying.Go(func() {
 			defer x.term.guard()
-			_ = frames.Copy(&localOutput{session: x, to: to, failed: end}, from) // the writer reports its failure, the status that of the remote side
+			_ = frames.Copy(&localOutput{session: x, to: to, failed: end}, from) // the writer reports its own failure, the exit status reports the remote one
 		})
 	}
 	start(x.Out, ch.stdout)

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// PassesStatus reports whether the exit status is that of a command in a container, so that failures
-// of crishim need one of their own.
+// PassesStatus reports whether the exit status belongs to a command in a container, so that failures
+// of crishim need a status of their own.
 func (l commandLine) PassesStatus() bool {
 	if l.sub || l.seen["help"] {
 		return false
@@ -128,7 +128,7 @@ var runImageFlags = []string{
 }
 
 // IsCrictlRun reports whether run has crictl's form, CONTAINER-CONFIG POD-CONFIG: two arguments that
-// are files, or one that can only be a file, and no flag of the form IMAGE [COMMAND].
+// are files, or one argument that can only be a file, and no flag of the form IMAGE [COMMAND].
 func IsCrictlRun(seen map[string]bool, rest []string) bool {
 	if slices.ContainsFunc(runImageFlags, func(name string) bool { return seen[name] }) {
 		return false

@@ -13,7 +13,7 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// Args completes the arguments of a verb, which declares it beside its flags.
+// Args completes the arguments of a verb. The verb declares it next to its flags.
 type Args func(context.Context, *completion) []candidate
 
 // Nothing is for arguments that only the user knows.

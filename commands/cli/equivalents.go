@@ -43,7 +43,7 @@ var WordsOfOthers = map[string]string{
 	"status":     "`crishim info` shows the runtime's status, `crishim doctor` checks the node",
 }
 
-// FlagsOfOthers has hints for flags by the names of the verb and the flag, or by that of the flag for
+// FlagsOfOthers has hints for flags by the names of verb and flag, or by the flag alone for
 // every verb. VERB stands for the verb.
 var FlagsOfOthers = map[string]string{
 	"all-containers":    "`crishim logs --all-containers POD` takes all of a pod, `crishim ps --pod POD` lists them",

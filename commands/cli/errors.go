@@ -32,7 +32,7 @@ type inputError struct{ error }
 
 func (e inputError) Unwrap() error { return e.error }
 
-// BadInput marks an error as a mistake in a file. The exit status is that of wrong usage.
+// BadInput marks an error as a mistake in a file. The exit status is 2, as for wrong usage.
 func BadInput(err error) error { return inputError{err} }
 
 // hinted is an error with a next step.
@@ -172,7 +172,7 @@ type failure struct {
 	usage string
 }
 
-// describeFailure returns the fields of an error. Its code is that of gRPC, or one of ours for errors
+// describeFailure returns the fields of an error. Its code is the gRPC code, or a code of crishim for errors
 // without a call (docs/exit-codes.md).
 func describeFailure(env *Env, err error) failure {
 	var node *nodeError

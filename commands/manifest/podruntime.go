@@ -85,7 +85,7 @@ func openPodRuntime(ctx context.Context, env *cli.Env, o podRuntimeOptions) (*po
 	r.Manager, err = kuberuntime.New(ctx, kuberuntime.Options{
 		Runtime: conn.ClientConn(), Image: conn.ImageClientConn(), Endpoint: conn.RuntimeEndpoint, Dirs: r.dirs, Host: host, Now: env.Now,
 		Auth: func(ctx context.Context, image string) (*runtimeapi.AuthConfig, error) {
-			// The kubelet's limit for credential plugins: without a terminal nobody sees one hang.
+			// A credential helper may hang. The limit is the kubelet's for its plugins.
 			ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("none after a minute"))
 			defer cancel()
 			return auth.Lookup(ctx, image, auth.Options{LookupEnv: env.LookupEnv, Plugins: o.plugins.Plugins, Stderr: env.Err})
