@@ -2,7 +2,6 @@ package shim
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/http/pprof"
 	"time"
@@ -42,8 +41,5 @@ func (p *profiles) stop() error {
 	}
 	err := p.server.Close()
 	<-p.done
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
 	return err
 }
