@@ -45,6 +45,8 @@ func importRules() []importRule {
 		{"logfile", module, ours("logfile", "internal/bounded", "internal/lazyregexp"), "log files are read for commands and for the pod runtime, and know neither"},
 		{"imagefile", module, ours("imagefile", "internal/bounded"), "archives of images are those of any runtime"},
 		{"commands/node/bundle", module, ours("commands/node/bundle", "client", "output", "logfile", "internal/bounded", "internal/lazyregexp"), "a bundle is collected by parts, and those that only verbs know they add"},
+		{"commands/cli/argv", module, ours("commands/cli/argv", "client/suggest"), "argv orders words by tables: words in, words out"},
+		{"commands/cli/argv", "os", nil, "argv is told which words are files"},
 		{"client/auth", module, ours("client/auth", "internal"), "credentials are found without a connection"},
 		{"client/containerd", module, ours("imagefile", "internal"), "a containerd is used over a connection that it is given"},
 		{"client/loopback", module, ours("client/loopback", "imagefile"), "the registry is given who pulls from it"},

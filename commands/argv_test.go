@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/commands/cli/argv"
 )
 
 func TestArrange(t *testing.T) {
@@ -55,13 +56,17 @@ func TestArrange(t *testing.T) {
 		{"run -e A=b --image busybox ls -l", "crishim run --env=A=b --image=busybox -- ls -l"},
 		{"run ./c.json ./p.json -T 5", "crishim run --cancel-timeout=5 -- ./c.json ./p.json"},
 	} {
-		got, err := cli.Arrange(newApp(testEnv().Fresh(false)), append([]string{"crishim"}, strings.Fields(test.line)...))
+		got, err := arrange(append([]string{"crishim"}, strings.Fields(test.line)...))
 		if err != nil {
 			t.Errorf("%q: %v", test.line, err)
 		} else if line := strings.Join(got.Args, " "); line != test.want {
 			t.Errorf("%q is arranged as\n%s\nwant\n%s", test.line, line, test.want)
 		}
 	}
+}
+
+func arrange(args []string) (argv.Line, error) {
+	return argv.Arrange(newApp(testEnv().Fresh(false)).Table(), args, cli.IsFile)
 }
 
 func TestPassesStatus(t *testing.T) {
@@ -76,7 +81,7 @@ func TestPassesStatus(t *testing.T) {
 		"run --image ./c.json":  true,
 		"run -":                 false,
 	} {
-		got, err := cli.Arrange(newApp(testEnv().Fresh(false)), append([]string{"crishim"}, strings.Fields(line)...))
+		got, err := arrange(append([]string{"crishim"}, strings.Fields(line)...))
 		if err != nil || got.PassesStatus() != want {
 			t.Errorf("%q passes the command's status: %t (%v), want %t", line, got.PassesStatus(), err, want)
 		}
@@ -88,8 +93,7 @@ func FuzzArrange(f *testing.F) {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
-		app := newApp(testEnv().Fresh(false))
-		got, err := cli.Arrange(app, append([]string{"crishim"}, strings.Fields(line)...))
+		got, err := arrange(append([]string{"crishim"}, strings.Fields(line)...))
 		if err == nil && !got.Version && (len(got.Args) == 0 || got.Args[0] != "crishim") {
 			t.Errorf("%q is arranged as %q", line, got.Args)
 		}

@@ -65,7 +65,7 @@ func TestHelpExamplesAreRead(t *testing.T) {
 			if len(args) == 0 || args[0] != "crishim" {
 				continue // a line of shell around it
 			}
-			got, err := cli.Arrange(newApp(testEnv().Fresh(false)), args)
+			got, err := arrange(args)
 			if err != nil {
 				t.Errorf("%s: example %q: %v", name, line, err)
 			} else if verb, _, _ := strings.Cut(name, " "); got.Verb != verb {

@@ -8,7 +8,7 @@ import (
 
 	urfave "github.com/urfave/cli/v2"
 
-	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
@@ -236,13 +236,13 @@ func TestHintsNameWhatThereIs(t *testing.T) {
 			}
 		}
 	}
-	for word, hint := range cli.WordsOfOthers {
+	for word, hint := range argv.CommandHints {
 		if app.Command(word) != nil {
 			t.Errorf("crishim %s is a command: its hint is never shown", word)
 		}
 		check(word, hint)
 	}
-	for name, hint := range cli.FlagsOfOthers {
+	for name, hint := range argv.FlagHints {
 		if verb, name, found := strings.Cut(name, " "); found {
 			command := app.Command(verb)
 			if command == nil || slices.ContainsFunc(command.Flags, func(f urfave.Flag) bool { return slices.Contains(f.Names(), name) }) {
@@ -258,7 +258,7 @@ func TestHintsNameWhatThereIs(t *testing.T) {
 // What other programs call a command leads to ours.
 func TestWordsOfOthers(t *testing.T) {
 	c := &commandTest{t: t}
-	for word, hint := range cli.WordsOfOthers {
+	for word, hint := range argv.CommandHints {
 		words := strings.Fields(word)
 		c.run(words...).want(t, 2, "", "crishim: unknown command \""+words[0]+"\"\nhint: "+hint+"\n")
 	}

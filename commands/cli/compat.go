@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/output"
 )
 
@@ -55,16 +56,16 @@ var crictlSummaries = map[string]string{
 }
 
 // dropIgnored drops the arguments that crictl ignores.
-func (l *commandLine) dropIgnored() {
+func dropIgnored(l *argv.Line) {
 	switch l.Verb {
 	case "imagefsinfo", "pods", "runtime-config":
-		l.Args, l.rest = l.Args[:max(0, len(l.Args)-len(l.rest))], nil
+		l.Args, l.Rest = l.Args[:max(0, len(l.Args)-len(l.Rest))], nil
 	}
 }
 
 // answerAsCrictl shows the help page where crictl does, and returns the error that is left, in
 // crictl's words.
-func (env *Env) answerAsCrictl(line commandLine, args []string, err error) error {
+func (env *Env) answerAsCrictl(app *App, line argv.Line, args []string, err error) error {
 	var usage *UsageError
 	switch {
 	case err == nil:
@@ -74,40 +75,40 @@ func (env *Env) answerAsCrictl(line commandLine, args []string, err error) error
 			err = About("pulling image", err)
 		}
 		return err
-	case line.helpsInstead(usage.Kind):
-		if usage.Kind == nothingFound {
+	case helpsInstead(line.Verb, usage.Kind):
+		if usage.Kind == argv.NothingFound {
 			env.Note("%s", usage.Text)
 		}
-		return line.page.write(env)
-	case usage.flag != "":
-		usage.Text = usage.asTyped(args)
+		return helpPage(app, line).write(env)
+	case usage.Crictl != "":
+		usage.Text = asTyped(usage, args)
 		_, writeErr := fmt.Fprintf(env.Out, "Incorrect Usage: %s\n\n", output.Sanitize(usage.Text))
-		return Join(err, writeErr, line.page.write(env))
+		return Join(err, writeErr, helpPage(app, line).write(env))
 	}
 	return err
 }
 
 // helpsInstead reports whether crictl shows a verb's help and succeeds where crishim fails.
-func (l commandLine) helpsInstead(kind UsageKind) bool {
+func helpsInstead(verb string, kind argv.UsageKind) bool {
 	switch kind {
-	case wrongCount, nothingFound:
+	case argv.WrongCount, argv.NothingFound:
 		return true
-	case unknownFormat:
-		return l.Verb == "metricdescs"
-	case NoArguments:
-		return slices.Contains([]string{"config", "create", "exec", "port-forward", "rm", "rmi", "rmp", "run", "runp", "stopp", "update-runtime-config"}, l.Verb)
+	case argv.UnknownFormat:
+		return verb == "metricdescs"
+	case argv.NoArguments:
+		return slices.Contains([]string{"config", "create", "exec", "port-forward", "rm", "rmi", "rmp", "run", "runp", "stopp", "update-runtime-config"}, verb)
 	}
 	return false
 }
 
 // asTyped returns urfave's complaint about a flag with the name that was typed.
-func (e *UsageError) asTyped(args []string) string {
+func asTyped(e *UsageError, args []string) string {
 	for _, arg := range args {
-		if looksLikeFlag(arg) && slices.Contains(e.names, flagName(arg)) {
-			return strings.Replace(e.flag, " for flag -"+e.names[0]+":", " for flag -"+flagName(arg)+":", 1)
+		if argv.IsFlag(arg) && slices.Contains(e.Names, argv.FlagName(arg)) {
+			return strings.Replace(e.Crictl, " for flag -"+e.Names[0]+":", " for flag -"+argv.FlagName(arg)+":", 1)
 		}
 	}
-	return e.flag
+	return e.Crictl
 }
 
 // checkEventsFormat refuses a format of events in crictl's words.

@@ -11,6 +11,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/output"
 )
 
@@ -83,23 +84,23 @@ func completions(ctx context.Context, env *Env, app *App, words []string) []cand
 // that names come from the one that the command will ask.
 func (c *completion) read(words []string) {
 	global := tableOf(c.app.Flags)
-	local := flagTable{}
+	local := argv.Flags{}
 	for i, word := range words {
 		switch {
 		case c.flag != "":
 			c.setGlobal(c.flag, word)
 			c.flag = ""
-		case looksLikeFlag(word) && word != "--":
+		case argv.IsFlag(word) && word != "--":
 			name, value, hasValue := strings.Cut(strings.TrimLeft(word, "-"), "=")
 			info, ok := local[name]
 			if !ok {
 				info = global[name]
 			}
-			c.given[info.name] = true
+			c.given[info.Name] = true
 			if hasValue {
-				c.setGlobal(info.name, value)
-			} else if info.value {
-				c.flag = info.name
+				c.setGlobal(info.Name, value)
+			} else if info.Value {
+				c.flag = info.Name
 			}
 		case c.command != nil:
 			c.args = append(c.args, word)
@@ -111,8 +112,8 @@ func (c *completion) read(words []string) {
 			c.verb, local = c.command.Name, tableOf(c.command.Flags)
 		}
 	}
-	if name, value, ok := strings.Cut(c.word, "="); ok && looksLikeFlag(name) && c.flag == "" {
-		c.flag, c.prefix, c.word = flagName(name), name+"=", value
+	if name, value, ok := strings.Cut(c.word, "="); ok && argv.IsFlag(name) && c.flag == "" {
+		c.flag, c.prefix, c.word = argv.FlagName(name), name+"=", value
 	}
 }
 
@@ -176,7 +177,7 @@ func (c *completion) flags() []candidate {
 			}
 			for _, name := range f.Names() {
 				if short || len(name) > 1 {
-					out = append(out, candidate{Dashed(name), text})
+					out = append(out, candidate{argv.Dashed(name), text})
 				}
 			}
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"strings"
+
+	"github.com/crishim/crishim/commands/cli/argv"
 )
 
 // completeBashVerb is what bash's script calls with the line up to the cursor and
@@ -22,7 +24,7 @@ func completeBash(ctx context.Context, env *Env, app *App, args []string) {
 	for _, one := range completions(ctx, env, app, line.words) {
 		text := one.value
 		if text != completeFiles {
-			if text, ok = bashQuote(strings.TrimPrefix(text, line.kept), line.quote); !ok {
+			if text, ok = argv.BashQuote(strings.TrimPrefix(text, line.kept), line.quote); !ok {
 				continue
 			}
 		}
@@ -107,29 +109,4 @@ func (r *bashReader) add(c byte) {
 			r.broken = r.word.Len()
 		}
 	}
-}
-
-// bashQuote returns text as it must be written in a bash command line, behind an open quote
-// if there is one. It reports false for what cannot be written there.
-func bashQuote(text string, quote byte) (string, bool) {
-	if quote != 0 && strings.HasSuffix(text, string(quote)) {
-		return "", false // readline would not close the quote
-	}
-	switch quote {
-	case '\'':
-		return strings.ReplaceAll(text, "'", `'\''`), true
-	case '"':
-		// The history is expanded there in spite of a backslash.
-		return strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`").Replace(text), !strings.Contains(text, "!")
-	}
-	var b strings.Builder
-	for i := range len(text) {
-		c := text[i]
-		plain := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("_./:=@%+,-", c) >= 0
-		if c < 0x80 && !plain {
-			b.WriteByte('\\')
-		}
-		b.WriteByte(text[i])
-	}
-	return b.String(), true
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2" //nolint:depguard // only to silence the libraries that log there
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli/argv"
 	_ "github.com/crishim/crishim/internal/gogc" // sets GOGC before main
 	"github.com/crishim/crishim/output"
 	"github.com/crishim/crishim/shim"
@@ -62,7 +63,7 @@ type Env struct {
 	loaded   *client.Config // the config file, once read
 	mu       *sync.Mutex    // guards Out and Err, so that lines do not mix
 	images   bool           // the verb dials the image endpoint
-	line     commandLine    // the command line that runs
+	line     argv.Line      // the command line that runs
 	newApp   func(*Env) *App
 	shown    *View // of the verb; nil if it has none
 
@@ -102,7 +103,7 @@ func (env *Env) Fresh(compat bool) *Env {
 	run := *env
 	run.global, run.loaded = globals{maxRetries: noRetries, tracingEndpoint: "127.0.0.1:4317", samplingRate: -1, parallel: 64}, nil
 	run.mu, run.profiles, run.tracing, run.left = new(sync.Mutex), new(profiles), new(tracing), new(atomic.Bool)
-	run.line, run.shown, run.images, run.several, run.node, run.of, run.try = commandLine{}, nil, false, nil, "", nil, false
+	run.line, run.shown, run.images, run.several, run.node, run.of, run.try = argv.Line{}, nil, false, nil, "", nil, false
 	run.Compat = compat
 	return &run
 }

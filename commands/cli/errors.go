@@ -13,6 +13,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
+	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/internal/lazyregexp"
 	"github.com/crishim/crishim/output"
 )
@@ -112,7 +113,7 @@ func Failures(err error) []error {
 }
 
 // report prints what went wrong and returns the status to exit with.
-func report(env *Env, line commandLine, signal syscall.Signal, err error) int {
+func report(env *Env, line argv.Line, signal syscall.Signal, err error) int {
 	if err == nil {
 		return 0
 	}
@@ -183,7 +184,7 @@ func describeFailure(env *Env, err error) failure {
 	var usage *UsageError
 	var call *client.Error
 	if errors.As(err, &usage) {
-		f.usage = usage.usage
+		f.usage = usage.Usage
 	}
 	if errors.As(err, &call) {
 		f.Operation, f.Endpoint = call.Op, call.Endpoint
@@ -231,10 +232,10 @@ func (env *Env) say(kind string, f failure) {
 	WriteHint(env.Err, f.Hint)
 }
 
-func failureStatus(env *Env, line commandLine, err error) int {
+func failureStatus(env *Env, line argv.Line, err error) int {
 	var usage *UsageError
 	switch {
-	case env.Compat && errors.As(err, &usage) && usage.Kind == noSuchCommand:
+	case env.Compat && errors.As(err, &usage) && usage.Kind == argv.NoSuchCommand:
 		return 3
 	case env.Compat, errors.As(err, new(*nodeError)):
 		return exitFailed

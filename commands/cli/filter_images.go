@@ -20,6 +20,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/suggest"
+	"github.com/crishim/crishim/commands/cli/argv"
 )
 
 // ImageFlag returns --filter of images.
@@ -261,7 +262,7 @@ func OtherImages(images []*runtimeapi.Image, ref string, pull bool) string {
 	}
 	hint := "`crishim images` lists them"
 	if pull {
-		hint += ", `crishim pull " + ShellWords(ref) + "` gets it"
+		hint += ", `crishim pull " + argv.ShellWords(ref) + "` gets it"
 	}
 	if meant != "" {
 		hint = "did you mean " + meant + "? " + hint

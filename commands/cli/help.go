@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/crishim/crishim/commands/cli/argv"
 	urfave "github.com/urfave/cli/v2"
 )
 
@@ -153,9 +154,9 @@ func FlagNames(f urfave.Flag) string {
 	var short, long []string
 	for _, name := range f.Names() {
 		if len(name) == 1 {
-			short = append(short, Dashed(name))
+			short = append(short, argv.Dashed(name))
 		} else {
-			long = append(long, Dashed(name))
+			long = append(long, argv.Dashed(name))
 		}
 	}
 	names := strings.Join(slices.Concat(short, long), ", ")
@@ -229,23 +230,15 @@ func (p *page) entry(name string, column int, text string) {
 	p.WriteString(strings.TrimRight(line, " ") + "\n")
 }
 
-// helpOn returns the page of "crishim help TOPIC...".
-func helpOn(app *App, topic []string) (*Help, error) {
-	page := &Help{app: app}
-	for i, word := range topic {
-		next := app.Command(word)
-		if page.command != nil {
-			next = page.command.Command(word)
-		}
-		switch {
-		case word == "--help" || word == "-h":
-		case word == "all" && page.command == nil:
-			page.all = true
-		case next != nil:
-			page.command, page.name = next, strings.TrimSpace(page.name+" "+next.Name)
-		case page.command == nil:
-			return nil, unknownCommand(app, topic[i:])
+// helpPage returns the page that a command line asks for, or the page of its verb.
+func helpPage(app *App, line argv.Line) *Help {
+	page := &Help{app: app, name: strings.Join(line.Path, " "), all: line.HelpAll}
+	for i, word := range line.Path {
+		if i == 0 {
+			page.command = app.Command(word)
+		} else {
+			page.command = page.command.Command(word)
 		}
 	}
-	return page, nil
+	return page
 }

@@ -138,7 +138,7 @@ func (env *Env) readNodes(c *urfave.Context) error {
 		return &UsageError{Text: verb + " does not run on " + all, Next: "`" + env.several.toOne + " " + verb + "` runs it on one"}
 	}
 	for _, flag := range []string{"follow", "watch", "stdin", "tty"} {
-		if env.line.seen[flag] {
+		if env.line.Given[flag] {
 			return &UsageError{Text: fmt.Sprintf("%s --%s does not run on %s", verb, flag, all), Next: fmt.Sprintf("`%s %s --%s` runs it on one", env.several.toOne, verb, flag)}
 		}
 	}
@@ -164,7 +164,7 @@ func (env *Env) onNodes(ctx context.Context, do func(context.Context, *Env) erro
 		return err
 	}
 	how := OnNodes(env.line.Verb)
-	try := how.Rights != kube.RightsRead && len(nodes) > 1 && !env.global.yes && !env.line.seen["dry-run"]
+	try := how.Rights != kube.RightsRead && len(nodes) > 1 && !env.global.yes && !env.line.Given["dry-run"]
 	parts, failures := make([]*output.Part, len(nodes)), make([]*Failure, len(nodes))
 	free := make(chan struct{}, env.global.parallel)
 	var running sync.WaitGroup

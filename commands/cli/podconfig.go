@@ -20,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/commands/cli/crifile"
 	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/output"
@@ -100,6 +101,12 @@ func RemoveOwnLogs(conn *client.Conn, m *runtimeapi.PodSandboxMetadata) error {
 	return nil
 }
 
+// IsFile reports whether path is a file, and no directory.
+func IsFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.IsDir()
+}
+
 // IsDir reports whether path is a directory.
 func IsDir(path string) bool {
 	info, err := os.Stat(path)
@@ -142,7 +149,7 @@ func NewSchema(env *Env, verb, kind string) *Verb {
 			pod = pod || kind == "pod"
 			if !pod && !container {
 				if env.Compat {
-					return &UsageError{Text: "jsonschema needs --pod-config or --container-config", Kind: NoArguments}
+					return &UsageError{Text: "jsonschema needs --pod-config or --container-config", Kind: argv.NoArguments}
 				}
 				container = true
 			}

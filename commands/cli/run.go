@@ -16,6 +16,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
+	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/internal/kube"
 )
 
@@ -30,7 +31,7 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *App) i
 	case kube.IdleWord:
 		return idle(ctx, run)
 	case kube.RelayWord:
-		return report(run, commandLine{}, syscall.Signal(signals.first.Load()), run.relay(ctx, args[2:]))
+		return report(run, argv.Line{}, syscall.Signal(signals.first.Load()), run.relay(ctx, args[2:]))
 	case kube.NodeWord:
 		args = run.attend(args, signals.incoming)
 	}
@@ -43,32 +44,32 @@ func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *App) i
 		completeBash(ctx, run, app, args[2:])
 		return 0
 	}
-	line, err := Arrange(app, args)
+	line, err := argv.Arrange(app.Table(), args, IsFile)
 	run.line, run.newApp = line, newApp
-	run.Compat = run.Compat || line.compat
+	run.Compat = run.Compat || line.Compat
 	if err != nil && wantsJSONErrors(args) {
 		run.global.errorFormat = errorJSON
 	}
 	if run.Compat {
-		line.dropIgnored()
+		dropIgnored(&line)
 	}
 	if err == nil {
 		err = run.do(ctx, app, line, args)
 	}
 	if run.Compat {
-		err = run.answerAsCrictl(line, args, err)
+		err = run.answerAsCrictl(app, line, args, err)
 	}
 	return report(run, line, syscall.Signal(signals.first.Load()), err)
 }
 
 // do runs a command line that could be read.
-func (env *Env) do(ctx context.Context, app *App, line commandLine, args []string) error {
+func (env *Env) do(ctx context.Context, app *App, line argv.Line, args []string) error {
 	switch {
 	case line.Version:
 		_, err := fmt.Fprintf(env.Out, "crishim version %s %s/%s\n", OwnVersion(env), runtime.GOOS, runtime.GOARCH)
 		return err
-	case line.help != nil:
-		return line.help.write(env)
+	case line.Help:
+		return helpPage(app, line).write(env)
 	case env.Cluster != nil && env.Cluster.One && OnNodes(line.Verb).There:
 		return env.there(ctx, args[1:])
 	}
@@ -94,10 +95,10 @@ func (env *Env) RunLine(ctx context.Context, conn *client.Conn, args ...string) 
 		left = slices.Concat(left, endpointFlags)
 	}
 	for _, arg := range env.line.Args[1:] {
-		if !looksLikeFlag(arg) {
+		if !argv.IsFlag(arg) {
 			break
 		}
-		if name := flagName(arg); !slices.Contains(left, name) {
+		if name := argv.FlagName(arg); !slices.Contains(left, name) {
 			line = append(line, arg)
 		}
 	}

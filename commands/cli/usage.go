@@ -8,51 +8,17 @@ import (
 	"strings"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/internal/lazyregexp"
 	urfave "github.com/urfave/cli/v2"
 )
 
 // UsageError is a mistake in the command line, found before anything is dialled.
-type UsageError struct {
-	Text         string
-	Next         string // the next step, if one is known
-	Kind         UsageKind
-	usage        string   // the one-line usage of the verb
-	flag         string   // a mistake in a flag as crictl words it
-	names        []string // of that flag
-	unknownFlags []string // the names that an unknown flag may have
-	otherFlag    bool     // it is docker's or kubectl's
-}
-
-// UsageKind is the kind of a mistake that crictl answers in its own way.
-type UsageKind int
-
-const (
-	_             UsageKind = iota // any other
-	NoArguments                    // some are needed
-	wrongCount                     // too few or too many arguments
-	unknownFormat                  // --output
-	nothingFound                   // a filter matches nothing
-	noSuchCommand
-)
-
-func (e *UsageError) Error() string { return e.Text }
-
-// Hint returns the next step, if one is known.
-func (e *UsageError) Hint() string { return e.Next }
+type UsageError = argv.UsageError
 
 // Usagef makes a usage error; the verb's usage line is added on the way out.
 func Usagef(format string, args ...any) error {
 	return &UsageError{Text: fmt.Sprintf(format, args...)}
-}
-
-// addUsage gives a usage error the usage line of its verb.
-func addUsage(line string, err error) error {
-	var usage *UsageError
-	if errors.As(err, &usage) && usage.usage == "" {
-		usage.usage = strings.TrimSpace(line)
-	}
-	return err
 }
 
 // isUsage reports whether an error is a mistake in the command line.
@@ -88,17 +54,17 @@ func flagComplaint(flags []urfave.Flag, err error) error {
 	value, name, reason := m[1], m[2], m[3]
 	e := &UsageError{}
 	if reason == "parse error" {
-		e.flag, reason = err.Error(), "must be a number"
+		e.Crictl, reason = err.Error(), "must be a number"
 	}
 	for _, flag := range flags {
 		if !slices.Contains(flag.Names(), name) {
 			continue
 		}
-		name, e.names = flag.Names()[0], flag.Names()
+		name, e.Names = flag.Names()[0], flag.Names()
 		if f, ok := flag.(*typedFlag); ok && f.text.err != nil {
 			e.Next = HintOf(f.text.err)
 			if f.number {
-				e.flag = fmt.Sprintf("invalid value %s for flag -%s: parse error", value, m[2])
+				e.Crictl = fmt.Sprintf("invalid value %s for flag -%s: parse error", value, m[2])
 			}
 		}
 	}
@@ -110,11 +76,11 @@ func flagComplaint(flags []urfave.Flag, err error) error {
 func ArgCount(c *urfave.Context, least, most int) error {
 	n := c.Args().Len()
 	wrong := func(format string, args ...any) error {
-		return &UsageError{Text: fmt.Sprintf(format, args...), Kind: wrongCount}
+		return &UsageError{Text: fmt.Sprintf(format, args...), Kind: argv.WrongCount}
 	}
 	switch {
 	case n < least && n == 0:
-		return &UsageError{Text: c.Command.Name + " needs " + c.Command.ArgsUsage, Kind: NoArguments}
+		return &UsageError{Text: c.Command.Name + " needs " + c.Command.ArgsUsage, Kind: argv.NoArguments}
 	case n < least:
 		return wrong("%s needs %s: only %d given", c.Command.Name, c.Command.ArgsUsage, n)
 	case most == 0 && n > 0:

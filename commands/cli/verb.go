@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"github.com/crishim/crishim/commands/cli/argv"
 	urfave "github.com/urfave/cli/v2"
 )
 
@@ -47,7 +48,7 @@ func NewApp(env *Env, groups []Group) *App {
 		ExitErrHandler:            func(*urfave.Context, error) {},
 	}}
 	app.OnUsageError = func(_ *urfave.Context, err error, _ bool) error {
-		return addUsage("crishim "+app.UsageText, flagComplaint(app.Flags, err))
+		return argv.AddUsage("crishim "+app.UsageText, flagComplaint(app.Flags, err))
 	}
 	for _, group := range groups {
 		for _, verb := range group.Verbs {
@@ -66,9 +67,9 @@ func (v *Verb) command(parent, category string) *urfave.Command {
 		Category: category, Flags: append(v.Flags, helpFlag()), HideHelp: true,
 	}
 	c.OnUsageError = func(_ *urfave.Context, err error, _ bool) error {
-		return addUsage(usage, flagComplaint(c.Flags, err))
+		return argv.AddUsage(usage, flagComplaint(c.Flags, err))
 	}
-	c.Action = func(ctx *urfave.Context) error { return addUsage(usage, v.Action(ctx)) }
+	c.Action = func(ctx *urfave.Context) error { return argv.AddUsage(usage, v.Action(ctx)) }
 	for _, sub := range v.Subcommands {
 		c.Subcommands = append(c.Subcommands, sub.command(parent+v.Name+" ", ""))
 	}
@@ -78,3 +79,32 @@ func (v *Verb) command(parent, category string) *urfave.Command {
 // helpFlag returns a --help of its own for each command. urfave's is a variable of the process,
 // for which two command lines would race.
 func helpFlag() urfave.Flag { return BoolFlag(new(bool), "help", "show help", "h") }
+
+// Table returns the flags and commands of the program for argv.
+func (app *App) Table() *argv.Command {
+	return &argv.Command{Flags: func() argv.Flags { return tableOf(app.Flags) }, Commands: tables(app.Commands)}
+}
+
+func tables(commands []*urfave.Command) []argv.Command {
+	all := make([]argv.Command, len(commands))
+	for i, c := range commands {
+		all[i] = argv.Command{
+			Names: c.Names(), ArgsUsage: c.ArgsUsage,
+			Flags: func() argv.Flags { return tableOf(c.Flags) }, Commands: tables(c.Subcommands),
+		}
+	}
+	return all
+}
+
+func tableOf(flags []urfave.Flag) argv.Flags {
+	help := argv.Flag{Name: "help"}
+	table := argv.Flags{"help": help, "h": help}
+	for _, flag := range flags {
+		_, boolean := flag.(boolFlag)
+		_, optional := flag.(WaitFlag)
+		for _, name := range flag.Names() {
+			table[name] = argv.Flag{Name: flag.Names()[0], Value: !boolean && !optional, Optional: optional}
+		}
+	}
+	return table
+}

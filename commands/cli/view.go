@@ -8,6 +8,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/output"
 )
 
@@ -93,7 +94,7 @@ func (v *View) read(env *Env) (err error) {
 	case err != nil && v.AnyFormat:
 		v.Format = output.Format{}
 	case err != nil:
-		return &UsageError{Text: err.Error(), Kind: unknownFormat}
+		return &UsageError{Text: err.Error(), Kind: argv.UnknownFormat}
 	}
 	if v.wide && v.Format.Kind == output.Default && !env.Compat {
 		v.Format.Kind = output.Wide
@@ -155,7 +156,7 @@ func ShowEach[T, R any](env *Env, v View, show func(io.Writer, []R, output.Optio
 		return failed
 	}
 	if len(found) == 0 && env.Compat {
-		return &UsageError{Text: "No IDs provided or nothing found per filter", Kind: nothingFound}
+		return &UsageError{Text: "No IDs provided or nothing found per filter", Kind: argv.NothingFound}
 	}
 	return Join(show(env.Out, found, v.Options), failed)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/output"
 )
@@ -120,7 +121,7 @@ func (o *execOptions) complete(env *cli.Env, verb string) error {
 	case o.target == "" || o.sync:
 		return cli.Usagef("%s needs a command", verb)
 	case !env.InTerminal && !o.session.Stdin: // it would end at once, and look like a success
-		return &cli.UsageError{Text: verb + " needs a command", Kind: cli.NoArguments, Next: "in a terminal, or with --stdin, it opens a shell"}
+		return &cli.UsageError{Text: verb + " needs a command", Kind: argv.NoArguments, Next: "in a terminal, or with --stdin, it opens a shell"}
 	default:
 		o.shell, o.command = true, []string{"sh", "-c", shell}
 		o.session.Stdin = true

@@ -10,6 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/commands/cli/argv"
 )
 
 // FuzzContainerFlags: what the flags of run, cp and wait hold is wrong usage,
@@ -64,7 +65,7 @@ func TestFlagsOfRun(t *testing.T) {
 	}
 	for _, flag := range NewRun(env).Flags {
 		name := flag.Names()[0]
-		if got := cli.IsCrictlRun(map[string]bool{name: true}, []string{"./container.json", "./pod.json"}); got == oneLine[name] {
+		if got := argv.Files(cli.IsFile).IsCrictlRun(map[string]bool{name: true}, []string{"./container.json", "./pod.json"}); got == oneLine[name] {
 			t.Errorf("run --%s CONTAINER-CONFIG POD-CONFIG: from two files is %t", name, got)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/output"
 )
 
@@ -56,7 +57,7 @@ func (o *psOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 			env.PointToDescribe(cli.SourceOf(named[0]), failed.GetId())
 		}
 		if name := o.filter.Name.Regexp; name != nil && len(containers) == 0 && o.view.ForPeople() && err == nil {
-			env.Note("hint: --all has containers that have ended, too; `crishim pods --name %s` looks for pods", cli.ShellWords(name.String()))
+			env.Note("hint: --all has containers that have ended, too; `crishim pods --name %s` looks for pods", argv.ShellWords(name.String()))
 		}
 		return err
 	}

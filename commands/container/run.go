@@ -17,6 +17,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/internal/kube"
 )
 
@@ -68,7 +69,7 @@ func (o *runOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 	for _, name := range c.FlagNames() {
 		given[name] = c.IsSet(name)
 	}
-	fromFiles := cli.IsCrictlRun(given, args)
+	fromFiles := argv.Files(cli.IsFile).IsCrictlRun(given, args)
 	if fromFiles && o.user != "" {
 		o.pull.User = o.user
 	}

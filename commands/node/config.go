@@ -10,6 +10,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/output"
 )
 
@@ -65,7 +66,7 @@ func (o *configOptions) check(env *cli.Env, c *urfave.Context) error {
 	}
 	switch n := c.Args().Len(); {
 	case env.Compat && ways == 0 && o.view.FormatFlag == "":
-		return &cli.UsageError{Text: "config needs --get, --set or --list", Kind: cli.NoArguments}
+		return &cli.UsageError{Text: "config needs --get, --set or --list", Kind: argv.NoArguments}
 	case env.Compat && n == 1: // crictl sets it to nothing, and fails
 		return cli.Usagef("config: %s needs a value", c.Args().First())
 	case n == 1:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/output"
 )
 
@@ -36,7 +37,7 @@ func NewUpdateRuntimeConfig(env *cli.Env) *cli.Verb {
 		Flags:       []urfave.Flag{cli.CIDRFlag(&cidr, "pod-cidr", "`CIDR`, or two of them separated by a comma for dual stack", "p")},
 		Action: env.Connected(func(_ *cli.Env, c *urfave.Context) error {
 			if cidr == "" && !c.Args().Present() {
-				return &cli.UsageError{Text: c.Command.Name + " needs --pod-cidr", Kind: cli.NoArguments}
+				return &cli.UsageError{Text: c.Command.Name + " needs --pod-cidr", Kind: argv.NoArguments}
 			}
 			return cli.ArgCount(c, 0, 0)
 		}, func(ctx context.Context, env *cli.Env, conn *client.Conn) error {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/crishim/crishim/commands"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/internal/test"
 )
 
@@ -50,7 +51,7 @@ func TestManualHasEveryCommandAndFlag(t *testing.T) {
 			t.Errorf("%s is not in its page", name)
 		}
 		for _, f := range c.Flags {
-			if cli.IsVisible(f) && !strings.Contains(page, cli.Dashed(f.Names()[0])) {
+			if cli.IsVisible(f) && !strings.Contains(page, argv.Dashed(f.Names()[0])) {
 				t.Errorf("%s: --%s is not in the manual", name, f.Names()[0])
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/commands/cli/argv"
 )
 
 // manual returns the manual pages by file name, in the format of man(7).
@@ -88,7 +89,7 @@ func (p *page) flags(flags []urfave.Flag) {
 		}
 		var names []string
 		for _, name := range f.Names() {
-			names = append(names, "**"+escape(cli.Dashed(name))+"**")
+			names = append(names, "**"+escape(argv.Dashed(name))+"**")
 		}
 		value := cli.Placeholder(f)
 		if value != "" {

@@ -1,25 +1,25 @@
-package cli
+package argv
 
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // PassesStatus reports whether the exit status belongs to a command in a container, so that failures
 // of crishim need a status of their own.
-func (l commandLine) PassesStatus() bool {
-	if l.sub || l.seen["help"] {
+func (l Line) PassesStatus() bool {
+	if len(l.Path) > 1 || l.Given["help"] {
 		return false
 	}
 	switch l.Verb {
 	case "exec", "debug":
 		return true
 	case "run":
-		return !l.seen["detach"] && !IsCrictlRun(l.seen, l.rest)
+		return !l.Given["detach"] && !l.files.IsCrictlRun(l.Given, l.Rest)
 	}
 	return false
 }
@@ -31,7 +31,7 @@ func (a *arranger) runsCommand(args []string) bool {
 	case "exec", "debug":
 		return len(a.rest) == 0
 	case "run":
-		return len(a.rest) == 0 && (a.commandAlone() || !isConfigFile(args[0]) && !(isFile(args[0]) && slices.ContainsFunc(args[1:], isFile)))
+		return len(a.rest) == 0 && (a.commandAlone() || !a.files.isConfig(args[0]) && !(a.files.has(args[0]) && slices.ContainsFunc(args[1:], a.files.has)))
 	}
 	return false
 }
@@ -52,7 +52,7 @@ var execFilters = []string{"name", "namespace", "state", "label", "selector", "l
 // commandPart sorts the words after the target. Flags there need a following "--". exec and debug also
 // accept trailing flags, because their commands never start with a dash.
 func (a *arranger) commandPart(before, behind []string, ended bool) error {
-	if a.compat || a.commandAlone() || len(behind) == 0 || !looksLikeFlag(behind[0]) || ended && behind[0] != "--" {
+	if a.compat || a.commandAlone() || len(behind) == 0 || !IsFlag(behind[0]) || ended && behind[0] != "--" {
 		if a.compat && a.verb == "exec" && len(behind) > 0 && behind[0] == "--" {
 			behind = behind[1:]
 		}
@@ -65,7 +65,7 @@ func (a *arranger) commandPart(before, behind []string, ended bool) error {
 		return err
 	}
 	if a.verb == "run" && a.commandAlone() { // kubectl's run NAME --image IMAGE
-		return &UsageError{Text: fmt.Sprintf("run: with --image all arguments are the command, and %s stands before it", Quote(target)),
+		return &UsageError{Text: fmt.Sprintf("run: with --image all arguments are the command, and %s stands before it", strconv.Quote(target)),
 			Next: fmt.Sprintf("`crishim run --name %s IMAGE` names the container", ShellWords(target))}
 	}
 	if len(words) == 0 && a.verb == "run" {
@@ -79,8 +79,8 @@ func (a *arranger) commandPart(before, behind []string, ended bool) error {
 func (a *arranger) flagsBehind(before, behind []string) (words []string, err error) {
 	words = behind
 	for len(words) > 0 && words[0] != "--" {
-		used, err := 0, error(&UsageError{Text: a.verb + ": only flags can stand between " + Quote(a.rest[0]) + ` and "--"`})
-		if looksLikeFlag(words[0]) {
+		used, err := 0, error(&UsageError{Text: a.verb + ": only flags can stand between " + strconv.Quote(a.rest[0]) + ` and "--"`})
+		if IsFlag(words[0]) {
 			used, err = a.flag(words)
 		}
 		var usage *UsageError
@@ -103,7 +103,7 @@ func (a *arranger) misplaced(before, flags, command []string) error {
 	}
 	target := a.rest[:1]
 	other := line(before, target, []string{"--"}, flags, command)
-	err := &UsageError{Text: fmt.Sprintf("%s: %s stands behind %s, where the command begins", a.verb, Quote(slices.Concat(flags, command)[0]), Quote(target[0]))}
+	err := &UsageError{Text: fmt.Sprintf("%s: %s stands behind %s, where the command begins", a.verb, strconv.Quote(slices.Concat(flags, command)[0]), strconv.Quote(target[0]))}
 	if len(flags) == 0 {
 		err.Next = "`--` comes before a command that begins with a dash: " + other
 	} else {
@@ -112,49 +112,40 @@ func (a *arranger) misplaced(before, flags, command []string) error {
 	return err
 }
 
-// ShellWords returns words as a shell reads them.
-func ShellWords(words ...string) string {
-	quoted := make([]string, len(words))
-	for i, word := range words {
-		quoted[i], _ = bashQuote(word, 0)
-	}
-	return strings.Join(quoted, " ")
-}
-
 // runImageFlags are the flags of run that only go with IMAGE [COMMAND].
 var runImageFlags = []string{
 	"image", "name", "pod", "env", "volume", "publish", "network", "workdir", "entrypoint", "hostname", "label",
 	"privileged", "read-only", "cap-add", "cap-drop", "memory", "cpus", "rm", "detach",
 }
 
+// Files reports whether a path is a file.
+type Files func(path string) bool
+
 // IsCrictlRun reports whether run has crictl's form, CONTAINER-CONFIG POD-CONFIG: two arguments that
 // are files, or one argument that can only be a file, and no flag of the form IMAGE [COMMAND].
-func IsCrictlRun(seen map[string]bool, rest []string) bool {
-	if slices.ContainsFunc(runImageFlags, func(name string) bool { return seen[name] }) {
+func (f Files) IsCrictlRun(given map[string]bool, rest []string) bool {
+	if slices.ContainsFunc(runImageFlags, func(name string) bool { return given[name] }) {
 		return false
 	}
 	switch len(rest) {
 	case 1:
-		return isConfigFile(rest[0])
+		return f.isConfig(rest[0])
 	case 2:
-		return isFile(rest[0]) && isFile(rest[1])
+		return f.has(rest[0]) && f.has(rest[1])
 	}
 	return false
 }
 
-func isConfigFile(arg string) bool {
+func (f Files) isConfig(arg string) bool {
 	switch path.Ext(arg) {
 	case ".json", ".yaml", ".yml":
-		return isFile(arg)
+		return f.has(arg)
 	}
 	return isPath(arg) || strings.HasPrefix(arg, "/")
 }
 
-// isFile reports whether an argument names an existing file, standard input or a path.
-func isFile(arg string) bool {
-	info, err := os.Stat(arg)
-	return isPath(arg) || err == nil && !info.IsDir()
-}
+// has reports whether an argument names an existing file, standard input or a path.
+func (f Files) has(arg string) bool { return isPath(arg) || f(arg) }
 
 func isPath(arg string) bool {
 	return arg == "-" || strings.HasPrefix(arg, "./") || strings.HasPrefix(arg, "../")

@@ -1,4 +1,6 @@
-package cli
+// Package argv orders the words of a command line by tables of flags: flags may stand after arguments, and global flags after
+// the verb. It touches neither streams nor files nor the environment.
+package argv
 
 import (
 	"cmp"
@@ -6,108 +8,145 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/crishim/crishim/client/suggest"
 )
 
-// commandLine is an argv in the order that urfave reads: global flags, the verb, its flags, all in
-// their long form, "--", its arguments.
-type commandLine struct {
+// Command is the program, a verb, or a subcommand of a verb.
+type Command struct {
+	Names     []string // the first one is used in ordered lines
+	ArgsUsage string
+	Flags     func() Flags
+	Commands  []Command
+}
+
+func (c *Command) command(name string) *Command {
+	if i := slices.IndexFunc(c.Commands, func(sub Command) bool { return slices.Contains(sub.Names, name) }); i >= 0 {
+		return &c.Commands[i]
+	}
+	return nil
+}
+
+// Line is a command line. Args has it in the order that urfave reads: global flags, the verb, its flags, all in their long
+// form, "--", its arguments.
+type Line struct {
 	Args    []string
 	Verb    string
-	Version bool
-	compat  bool            // --compat=crictl
-	sub     bool            // a verb of the verb follows
-	seen    map[string]bool // flags of the verb
-	rest    []string        // the verb's arguments
-	help    *Help           // the page to show; nil for none
-	page    *Help           // the page of the verb
+	Path    []string        // the verb and its subcommands, also of "help PATH"
+	Rest    []string        // the arguments
+	Given   map[string]bool // flags of the verb
+	Version bool            // it asks for the program's version
+	Help    bool            // it asks for the help page of Path
+	HelpAll bool            // it asks for help on all commands
+	Compat  bool            // --compat=crictl
+	files   Files
 }
 
 type arranger struct {
 	verb                 string
-	global, local        flagTable
+	global, local        Flags
 	globals, flags, rest []string
 	compat               bool // crictl's own flags and forms only
+	files                Files
 }
 
-// Arrange orders an argv: flags may stand after arguments, and global flags after the verb.
-func Arrange(app *App, args []string) (commandLine, error) {
-	a := &arranger{global: tableOf(app.Flags), compat: len(args) > 0 && filepath.Base(args[0]) == "crictl"}
+// Arrange orders the words of a command line of program, args[0] being its name.
+func Arrange(program *Command, args []string, files Files) (Line, error) {
+	a := &arranger{global: program.Flags(), files: files, compat: len(args) > 0 && filepath.Base(args[0]) == "crictl"}
 	tail, err := a.globalPart(args)
 	a.compat = a.compat || slices.Contains(a.globals, "--compat=crictl")
-	line := commandLine{compat: a.compat, page: &Help{app: app}}
+	line := Line{Compat: a.compat, files: files}
 	if err != nil {
-		return line, behindVerb(app, args, err)
+		return line, behindVerb(program, args, err)
 	}
 	if givenFlags(a.globals)["version"] {
-		return commandLine{Version: true}, nil
+		return Line{Version: true}, nil
 	}
 	switch {
 	case len(tail) == 0, givenFlags(a.globals)["help"]:
-		line.help = &Help{app: app}
+		line.Help = true
 		return line, nil
 	case tail[0] == "help" || tail[0] == "h":
-		line.help, err = helpOn(app, tail[1:])
-		return line, err
+		line.Help = true
+		return line, line.helpOn(program, tail[1:])
 	}
-	command := app.Command(tail[0])
+	command := program.command(tail[0])
 	if command == nil {
-		return line, unknownCommand(app, tail)
+		return line, unknownCommand(program, tail)
 	}
-	line.Verb = command.Name
-	globals, verb := a.globals, []string{command.Name}
-	for tail = tail[1:]; len(tail) > 0 && command.Command(tail[0]) != nil; tail = tail[1:] {
-		command, line.sub = command.Command(tail[0]), true
-		verb = append(verb, command.Name)
+	line.Verb, line.Path = command.Names[0], []string{command.Names[0]}
+	globals := a.globals
+	for tail = tail[1:]; len(tail) > 0 && command.command(tail[0]) != nil; tail = tail[1:] {
+		command = command.command(tail[0])
+		line.Path = append(line.Path, command.Names[0])
 	}
-	a.globals, a.verb, a.local = nil, line.Verb, tableOf(command.Flags)
+	a.globals, a.verb, a.local = nil, line.Verb, command.Flags()
 	switch {
 	case !a.compat:
 		for _, name := range impliedFlags[line.Verb] {
 			if !a.local.has(name) {
-				a.local[name] = flagInfo{}
+				a.local[name] = Flag{}
 			}
 		}
 	case a.local.has("last"):
 		a.local["n"] = a.local["last"]
 	}
 	err = a.verbPart(tail)
-	line.compat = line.compat || slices.Contains(a.globals, "--compat=crictl")
-	line.seen, line.rest = givenFlags(a.flags), a.rest
-	line.page = &Help{app: app, command: command, name: strings.Join(verb, " ")}
-	if line.seen["help"] && err == nil {
-		line.help = line.page
+	line.Compat = line.Compat || slices.Contains(a.globals, "--compat=crictl")
+	line.Given, line.Rest = givenFlags(a.flags), a.rest
+	if line.Given["help"] && err == nil {
+		line.Help = true
 		return line, nil
 	}
 	if err == nil {
 		err = line.checkEmpty()
 	}
 	if err != nil {
-		return line, addUsage("crishim "+strings.Join(verb, " ")+" [options] "+command.ArgsUsage, err)
+		return line, AddUsage("crishim "+strings.Join(line.Path, " ")+" [options] "+command.ArgsUsage, err)
 	}
-	line.Args = slices.Concat([]string{"crishim"}, globals, a.globals, verb, a.flags, []string{"--"}, a.rest)
+	line.Args = slices.Concat([]string{"crishim"}, globals, a.globals, line.Path, a.flags, []string{"--"}, a.rest)
 	return line, nil
+}
+
+// helpOn reads the words of "crishim help TOPIC...".
+func (l *Line) helpOn(program *Command, topic []string) error {
+	at := program
+	for i, word := range topic {
+		next := at.command(word)
+		switch {
+		case word == "--help" || word == "-h":
+		case word == "all" && at == program:
+			l.HelpAll = true
+		case next != nil:
+			at = next
+			l.Path = append(l.Path, next.Names[0])
+		case at == program:
+			l.Help = false
+			return unknownCommand(program, topic[i:])
+		}
+	}
+	return nil
 }
 
 // checkEmpty refuses an empty argument, such as "$ID" of an unset variable. Arguments of a command in a
 // container may be empty.
-func (l commandLine) checkEmpty() error {
-	names := l.rest
+func (l Line) checkEmpty() error {
+	names := l.Rest
 	switch l.Verb {
 	case "exec", "debug", "run", "config":
 		names = names[:min(1, len(names))]
 	}
 	if slices.Contains(names, "") {
-		return Usagef("%s: an argument is empty", l.Verb)
+		return usagef("%s: an argument is empty", l.Verb)
 	}
 	return nil
 }
 
 // globalPart takes the flags before the verb and returns the words after them.
 func (a *arranger) globalPart(args []string) ([]string, error) {
-	for args = args[min(1, len(args)):]; len(args) > 0 && looksLikeFlag(args[0]); {
+	for args = args[min(1, len(args)):]; len(args) > 0 && IsFlag(args[0]); {
 		if args[0] == "--" {
 			return args[1:], nil
 		}
@@ -124,7 +163,7 @@ func (a *arranger) globalPart(args []string) ([]string, error) {
 // verbPart sorts the words after the verb.
 func (a *arranger) verbPart(args []string) error {
 	for words := args; len(words) > 0; {
-		if looksLikeFlag(words[0]) && words[0] != "--" {
+		if IsFlag(words[0]) && words[0] != "--" {
 			used, err := a.flag(words)
 			if err != nil {
 				return err
@@ -161,7 +200,7 @@ func (a *arranger) flag(args []string) (used int, err error) {
 		a.flags = append(a.flags, flags...)
 		return used, nil
 	}
-	name := flagName(args[0])
+	name := FlagName(args[0])
 	switch {
 	case a.local.has(name):
 		return 0, err
@@ -180,7 +219,7 @@ func (a *arranger) explain(err error) error {
 		return err
 	}
 	var names []string
-	for _, table := range []flagTable{a.local, a.global} {
+	for _, table := range []Flags{a.local, a.global} {
 		for name := range table {
 			if len(name) > 1 {
 				names = append(names, name)
@@ -191,23 +230,23 @@ func (a *arranger) explain(err error) error {
 		usage.Next = "did you mean --" + best + "?"
 	}
 	for _, name := range usage.unknownFlags {
-		if hint := cmp.Or(FlagsOfOthers[a.verb+" "+name], FlagsOfOthers[name]); hint != "" && a.verb != "" {
+		if hint := cmp.Or(FlagHints[a.verb+" "+name], FlagHints[name]); hint != "" && a.verb != "" {
 			usage.Next, usage.otherFlag = strings.ReplaceAll(hint, "VERB", a.verb), true
 			break
 		}
 	}
-	usage.Next = cmp.Or(usage.Next, FlagsOfOthers[a.verb+" *"])
+	usage.Next = cmp.Or(usage.Next, FlagHints[a.verb+" *"])
 	return usage
 }
 
 // behindVerb adds a hint to the error about an unknown flag before the verb that is a flag of the verb.
-func behindVerb(app *App, args []string, err error) error {
+func behindVerb(program *Command, args []string, err error) error {
 	var usage *UsageError
 	if !errors.As(err, &usage) || usage.unknownFlags == nil {
 		return err
 	}
 	for _, word := range args {
-		if command := app.Command(word); command != nil && tableOf(command.Flags).has(usage.unknownFlags[0]) {
+		if command := program.command(word); command != nil && command.Flags().has(usage.unknownFlags[0]) {
 			usage.Next = fmt.Sprintf("it is a flag of %s: `crishim %[1]s %s`", word, Dashed(usage.unknownFlags[0]))
 		}
 	}
@@ -215,17 +254,17 @@ func behindVerb(app *App, args []string, err error) error {
 }
 
 // unknownCommand returns the error about a word that is no verb.
-func unknownCommand(app *App, words []string) error {
+func unknownCommand(program *Command, words []string) error {
 	var names []string
-	for _, c := range app.Commands {
-		names = append(names, c.Names()...)
+	for _, c := range program.Commands {
+		names = append(names, c.Names...)
 	}
-	err := &UsageError{Text: "unknown command " + Quote(words[0]), Kind: noSuchCommand, Next: "`crishim help` lists the commands"}
+	err := &UsageError{Text: "unknown command " + strconv.Quote(words[0]), Kind: NoSuchCommand, Next: "`crishim help` lists the commands"}
 	if best := suggest.Closest(words[0], names); best != "" {
 		err.Next = "did you mean `crishim " + best + "`?"
 	}
 	for n := range min(2, len(words)) { // get pods before get
-		if hint := WordsOfOthers[strings.Join(words[:n+1], " ")]; hint != "" {
+		if hint := CommandHints[strings.Join(words[:n+1], " ")]; hint != "" {
 			err.Next = hint
 		}
 	}

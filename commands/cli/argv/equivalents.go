@@ -1,10 +1,10 @@
-package cli
+package argv
 
 // The tables of this file have commands and flags of docker, kubectl and the shell, and what does the
 // same here.
 
-// WordsOfOthers has hints for commands, alone or with the word behind them.
-var WordsOfOthers = map[string]string{
+// CommandHints has hints for commands, alone or with the word behind them.
+var CommandHints = map[string]string{
 	"ls":         "`crishim ps`, `crishim pods` and `crishim images` list what there is",
 	"get":        "`crishim ps`, `crishim pods` and `crishim images` list what there is",
 	"get pods":   "`crishim pods` lists pods, `crishim ps` their containers",
@@ -43,9 +43,9 @@ var WordsOfOthers = map[string]string{
 	"status":     "`crishim info` shows the runtime's status, `crishim doctor` checks the node",
 }
 
-// FlagsOfOthers has hints for flags by the names of verb and flag, or by the flag alone for
+// FlagHints has hints for flags by the names of verb and flag, or by the flag alone for
 // every verb. VERB stands for the verb.
-var FlagsOfOthers = map[string]string{
+var FlagHints = map[string]string{
 	"all-containers":    "`crishim logs --all-containers POD` takes all of a pod, `crishim ps --pod POD` lists them",
 	"all-namespaces":    "all namespaces are shown unless `--namespace` is given",
 	"A":                 "all namespaces are shown unless `--namespace` is given",

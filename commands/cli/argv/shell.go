@@ -1,0 +1,37 @@
+package argv
+
+import "strings"
+
+// ShellWords returns words as a shell reads them.
+func ShellWords(words ...string) string {
+	quoted := make([]string, len(words))
+	for i, word := range words {
+		quoted[i], _ = BashQuote(word, 0)
+	}
+	return strings.Join(quoted, " ")
+}
+
+// BashQuote returns text as it must be written in a bash command line, behind an open quote
+// if there is one. It reports false for what cannot be written there.
+func BashQuote(text string, quote byte) (string, bool) {
+	if quote != 0 && strings.HasSuffix(text, string(quote)) {
+		return "", false // readline would not close the quote
+	}
+	switch quote {
+	case '\'':
+		return strings.ReplaceAll(text, "'", `'\''`), true
+	case '"':
+		// The history is expanded there in spite of a backslash.
+		return strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`").Replace(text), !strings.Contains(text, "!")
+	}
+	var b strings.Builder
+	for i := range len(text) {
+		c := text[i]
+		plain := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("_./:=@%+,-", c) >= 0
+		if c < 0x80 && !plain {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(text[i])
+	}
+	return b.String(), true
+}
