@@ -403,8 +403,7 @@ func (x explainer) sandboxKilled() bool {
 
 // restarts returns why nothing starts a container again, "" where something does.
 func (x explainer) restarts(c plan.ContainerView) string {
-	policy := x.p.Pod.Spec.RestartPolicy
-	if x.p.Managed || !x.p.Recorded || c.Status.Running() || policy == v1.RestartPolicyNever {
+	if x.p.Managed || !x.p.Recorded || c.Status.Running() || !plan.Restartable(x.p.Pod, c.Container) {
 		return ""
 	}
 	return fmt.Sprintf("%s made the pod and has ended, so nothing starts the container again", x.p.Owner)

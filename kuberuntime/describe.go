@@ -296,7 +296,7 @@ func startsAgain(p *v1.Pod, c plan.ContainerView) bool {
 	case c.Sidecar:
 		return true
 	case c.Init && c.Status.Exited():
-		return !c.Status.Succeeded() && p.Spec.RestartPolicy != v1.RestartPolicyNever
+		return !c.Status.Succeeded() && plan.Restartable(p, c.Container)
 	}
-	return plan.ShouldRestart(p, c.Status)
+	return plan.ShouldRestart(p, c.Container, c.Status)
 }

@@ -219,7 +219,7 @@ func (m *Manager) recall(ctx context.Context, p *v1.Pod, status *pod.Status) err
 	tracked := m.states.of(string(p.UID))
 	if tracked.kept == nil {
 		tracked.kept, err = m.lastState(own, string(p.UID))
-		if err != nil && p.Spec.RestartPolicy != v1.RestartPolicyAlways {
+		if err != nil && slices.ContainsFunc(p.Spec.Containers, func(c v1.Container) bool { return plan.Policy(p, &c) != v1.RestartPolicyAlways }) {
 			return fmt.Errorf("read the pod's state: %w", err)
 		}
 	}

@@ -258,10 +258,9 @@ func (m *Manager) pastActiveDeadline(p *v1.Pod, status *pod.Status, view *plan.V
 	}
 	at := m.started(p, status).Add(time.Duration(*p.Spec.ActiveDeadlineSeconds) * time.Second)
 	for _, c := range view.Containers {
-		if !c.Init && !c.Ephemeral && (!c.Status.Exited() || c.Status.FinishedAt.After(at)) {
+		if !c.Init && !c.Ephemeral && (!c.Status.Exited() || c.Status.FinishedAt.After(at) || plan.ShouldRestart(p, c.Container, c.Status)) {
 			return true
 		}
 	}
-	// All have ended in time: under these policies for good.
-	return p.Spec.RestartPolicy == v1.RestartPolicyAlways
+	return false // all have ended in time and for good
 }

@@ -50,8 +50,6 @@ type Wait struct {
 // DefaultMaxBackOff ends a crash loop after six starts, as many as a Job has by default.
 const DefaultMaxBackOff = 2 * time.Minute
 
-func meantToEnd(p *v1.Pod) bool { return p.Spec.RestartPolicy != v1.RestartPolicyAlways }
-
 // Up brings a pod up, as far as w says, and returns as soon as that is impossible. The next call goes on from there.
 func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) (*plan.View, error) {
 	defer m.prober.Keep(string(p.UID), nil)
@@ -124,7 +122,7 @@ func isUp(p *v1.Pod, view *plan.View, status *pod.Status, until Until, ended str
 		return false, nil // they start one step after the others
 	case until == UntilStarted:
 		return view.Started, nil
-	case until == UntilDone && meantToEnd(p):
+	case until == UntilDone && plan.MeantToEnd(p):
 		return false, nil
 	}
 	return IsReady(view, status), nil
@@ -145,7 +143,7 @@ func IsReady(view *plan.View, status *pod.Status) bool {
 // notYet names the containers that Up still waits for.
 func notYet(p *v1.Pod, view *plan.View, until Until) error {
 	what, waited := "not ready", func(c plan.ContainerView) bool { return !c.Ready }
-	if until == UntilDone && meantToEnd(p) {
+	if until == UntilDone && plan.MeantToEnd(p) {
 		what, waited = "not at its end", func(c plan.ContainerView) bool { return !c.Sidecar && !c.Status.Exited() }
 	}
 	var names []string

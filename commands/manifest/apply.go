@@ -218,7 +218,7 @@ func endedAtOnce(p *v1.Pod, view *plan.View, status *pod.Status) string {
 	var ends []string
 	for _, c := range view.Containers {
 		s := status.Container(c.Container.Name)
-		if s.Exited() && !c.Ephemeral && (c.Sidecar || !c.Init && (!s.Succeeded() || plan.ShouldRestart(p, s))) && view.Phase == v1.PodRunning {
+		if s.Exited() && !c.Ephemeral && (c.Sidecar || !c.Init && (!s.Succeeded() || plan.ShouldRestart(p, c.Container, s))) && view.Phase == v1.PodRunning {
 			ends = append(ends, fmt.Sprintf("container %s has exited with status %d", s.Name, s.ExitCode))
 		}
 	}

@@ -105,20 +105,33 @@ func (v *validator) security(sc *v1.SecurityContext, at *field.Path) {
 	v.refuse(sc.WindowsOptions != nil, at.Child("windowsOptions"), "only linux pods run here")
 }
 
-// restartPolicy of a container makes an init container a sidecar, and nothing else here.
+// restartPolicy checks a container's own policy and its rules. An init container with Always is a sidecar.
 func (v *validator) restartPolicy(c *v1.Container, at *field.Path, init, ephemeral bool) {
 	sidecar := false
 	if c.RestartPolicy != nil {
-		switch {
-		case !init:
-			v.errs = append(v.errs, field.Forbidden(at.Child("restartPolicy"), "is for init containers; the pod's restartPolicy holds for the others"))
-		case *c.RestartPolicy != v1.ContainerRestartPolicyAlways:
-			v.errs = append(v.errs, field.NotSupported(at.Child("restartPolicy"), *c.RestartPolicy, []v1.ContainerRestartPolicy{v1.ContainerRestartPolicyAlways}))
-		default:
-			sidecar = true
+		v.refuse(ephemeral, at.Child("restartPolicy"), "is not for an ephemeral container")
+		oneOf(v, at.Child("restartPolicy"), *c.RestartPolicy, v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyNever)
+		sidecar = *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+	} else if len(c.RestartPolicyRules) > 0 {
+		v.errs = append(v.errs, field.Required(at.Child("restartPolicy"), "the container has restartPolicyRules"))
+	}
+	const maxRules, maxCodes = 20, 255
+	if n := len(c.RestartPolicyRules); n > maxRules {
+		v.errs = append(v.errs, field.TooMany(at.Child("restartPolicyRules"), n, maxRules))
+	}
+	for i, rule := range c.RestartPolicyRules {
+		at := at.Child("restartPolicyRules").Index(i)
+		oneOf(v, at.Child("action"), rule.Action, v1.ContainerRestartRuleActionRestart)
+		if rule.ExitCodes == nil {
+			v.errs = append(v.errs, field.Required(at.Child("exitCodes"), ""))
+			continue
+		}
+		at = at.Child("exitCodes")
+		oneOf(v, at.Child("operator"), rule.ExitCodes.Operator, v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn)
+		if n := len(rule.ExitCodes.Values); n > maxCodes {
+			v.errs = append(v.errs, field.TooMany(at.Child("values"), n, maxCodes))
 		}
 	}
-	v.refuse(len(c.RestartPolicyRules) > 0, at.Child("restartPolicyRules"), "is not supported")
 	if (init && !sidecar) || ephemeral {
 		const why = "is not for a container that runs to its end"
 		v.refuse(c.LivenessProbe != nil, at.Child("livenessProbe"), why)

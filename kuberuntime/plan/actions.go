@@ -138,15 +138,17 @@ func sandboxChanged(p *v1.Pod, s *pod.Status) *Actions {
 // newSandbox decides what a new sandbox starts with, and whether there is to be one at all.
 func (c computation) newSandbox() {
 	spec := &c.pod.Spec
-	if spec.RestartPolicy == v1.RestartPolicyNever && c.Attempt != 0 && len(c.status.Containers) > 0 {
+	restartable := func(container v1.Container) bool { return Restartable(c.pod, &container) }
+	if c.Attempt != 0 && len(c.status.Containers) > 0 && !slices.ContainsFunc(spec.Containers, restartable) {
 		c.CreateSandbox = false
 		return
 	}
 	existed := false // a regular container, which came after the init containers
 	for i := range spec.Containers {
-		last := c.status.Container(spec.Containers[i].Name)
+		container := &spec.Containers[i]
+		last := c.status.Container(container.Name)
 		existed = existed || last != nil
-		if spec.RestartPolicy != v1.RestartPolicyOnFailure || !last.Exited() || last.ExitCode != 0 {
+		if !last.Exited() || restartsAfter(c.pod, container, last.ExitCode) {
 			c.Start = append(c.Start, i)
 		}
 	}
@@ -207,7 +209,7 @@ func (c computation) initDone(i int) bool {
 		return false
 	case status.Succeeded():
 		return true
-	case status.State != runtimeapi.ContainerState_CONTAINER_CREATED && c.pod.Spec.RestartPolicy == v1.RestartPolicyNever:
+	case status.State != runtimeapi.ContainerState_CONTAINER_CREATED && !initRestarts(c.pod, container, status):
 		c.KillPod, c.StartInit = true, nil
 		c.SandboxReason = "init container " + container.Name + " failed"
 		return false
@@ -240,7 +242,7 @@ func (c computation) regularContainers() {
 		container := &c.pod.Spec.Containers[i]
 		status := c.status.Container(container.Name)
 		if !status.Running() {
-			if ShouldRestart(c.pod, status) {
+			if ShouldRestart(c.pod, container, status) {
 				c.Start = append(c.Start, i)
 				c.killUnknown(container, status)
 			}
@@ -272,7 +274,7 @@ func (c computation) killUnknown(container *v1.Container, status *pod.ContainerS
 // verdict reports whether a running container must go, and whether it then starts again. A
 // changed image restarts it whatever the policy says.
 func (c computation) verdict(container *v1.Container, status *pod.ContainerStatus) (*Kill, bool) {
-	restart := c.pod.Spec.RestartPolicy != v1.RestartPolicyNever || pod.IsSidecar(container)
+	restart := Restartable(c.pod, container)
 	kill := &Kill{Status: status, Container: container}
 	switch {
 	case status.Hash != pod.ContainerHash(container):
@@ -288,24 +290,4 @@ func (c computation) verdict(container *v1.Container, status *pod.ContainerStatu
 		kill.Message += ", it will be restarted"
 	}
 	return kill, restart
-}
-
-// ShouldRestart reports whether a container that does not run is to be started, the kubelet's
-// ShouldContainerBeRestarted.
-func ShouldRestart(p *v1.Pod, status *pod.ContainerStatus) bool {
-	switch {
-	case p.DeletionTimestamp != nil:
-		return false
-	case status == nil:
-		return true
-	case status.Running():
-		return false
-	case status.Unknown(), status.State == runtimeapi.ContainerState_CONTAINER_CREATED:
-		return true
-	case p.Spec.RestartPolicy == v1.RestartPolicyNever:
-		return false
-	case p.Spec.RestartPolicy == v1.RestartPolicyOnFailure:
-		return status.ExitCode != 0
-	}
-	return true
 }

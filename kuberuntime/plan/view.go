@@ -58,7 +58,7 @@ func Observe(p *v1.Pod, s *pod.Status, probes Probes) *View {
 	if v.Phase == v1.PodPending && !slices.ContainsFunc(s.Containers, (*pod.ContainerStatus).MayRun) {
 		// A pod that gets no other sandbox and is between its containers. The kubelet leaves it pending.
 		if a := Compute(p, s, probes); a.KillPod && !a.CreateSandbox {
-			v.Phase, v.Why = v1.PodFailed, a.SandboxReason+" and the restart policy is "+string(p.Spec.RestartPolicy)
+			v.Phase, v.Why = v1.PodFailed, a.SandboxReason+" and no container restarts"
 		}
 	}
 	v.Ready = v.Ready && v.Phase == v1.PodRunning
@@ -79,18 +79,19 @@ func (c *ContainerView) observe(probes Probes) {
 //
 //nolint:gocyclo // the table of cases of the API's documentation
 func phase(p *v1.Pod, v *View) v1.PodPhase {
-	running, succeeded, failed, waiting := 0, 0, 0, 0
+	running, again, failed, waiting := 0, 0, 0, 0
 	for _, c := range v.Containers {
 		switch {
-		case c.Init && !c.Sidecar && c.Status.Exited() && !c.Status.Succeeded() && p.Spec.RestartPolicy == v1.RestartPolicyNever && !v.Initialised:
+		case c.Init && !c.Sidecar && c.Status.Exited() && !c.Status.Succeeded() && !v.Initialised && !initRestarts(p, c.Container, c.Status):
 			return v1.PodFailed
 		case (c.Sidecar || !c.Init && !c.Ephemeral) && c.Status.Running():
 			running++ // a sidecar keeps a pod whose other containers have ended from its end
 		case c.Init, c.Ephemeral:
-		case c.Status.Exited() && c.Status.ExitCode == 0:
-			succeeded++
-		case c.Status.Exited():
+		case c.Status.Exited() && restartsAfter(p, c.Container, c.Status.ExitCode):
+			again++
+		case c.Status.Exited() && c.Status.ExitCode != 0:
 			failed++
+		case c.Status.Exited():
 		default:
 			waiting++
 		}
@@ -98,12 +99,10 @@ func phase(p *v1.Pod, v *View) v1.PodPhase {
 	switch {
 	case waiting > 0:
 		return v1.PodPending
-	case running > 0, p.Spec.RestartPolicy == v1.RestartPolicyAlways:
+	case running+again > 0:
 		return v1.PodRunning
-	case failed == 0:
-		return v1.PodSucceeded
-	case p.Spec.RestartPolicy == v1.RestartPolicyNever:
+	case failed > 0:
 		return v1.PodFailed
 	}
-	return v1.PodRunning // OnFailure: what failed starts again
+	return v1.PodSucceeded
 }
