@@ -36,11 +36,11 @@ func importRules() []importRule {
 	}
 	rules := []importRule{
 		{".", module, ours("commands"), "main only turns commands.Main into an exit status"},
-		{"commands", module, ours("commands", "client", "diagnose", "kuberuntime", "output", "shim", "api", "logfile", "imagefile", "internal/proctree", "internal/bounded", "internal/glob", "internal/metricsserver", "internal/lazyregexp", "internal/gogc", "internal/ocierror", "internal/rundir"), "commands sits on top and uses the public parts"},
+		{"commands", module, ours("commands", "client", "diagnose", "kuberuntime", "output", "shim", "api", "logfile", "imagefile", "internal/proctree", "internal/bounded", "internal/glob", "internal/metricsserver", "internal/lazyregexp", "internal/gogc", "internal/ocierror", "internal/hostproc", "internal/rundir"), "commands sits on top and uses the public parts"},
 		{"kubectl", module, ours("kubectl", "commands", "client", "output", "internal/proctree"), "the plugin makes nodes endpoints, and leaves everything else to commands"},
 		{"cmd", module, ours("kubectl", "commands/cli"), "main only turns kubectl.Main into an exit status"},
 		{"client", module, ours("client", "api", "imagefile", "internal/bounded", "internal/lazyregexp", "internal/proctree", "internal/rundir", "internal/frames", "internal/engine"), "client learns how to start the shim from its caller, so its tests need no Docker"},
-		{"diagnose", module, ours("diagnose", "client", "kuberuntime", "internal/bounded", "internal/lazyregexp", "internal/ocierror"), "facts are collected from any runtime, and shown by the caller"},
+		{"diagnose", module, ours("diagnose", "client", "kuberuntime", "internal/bounded", "internal/hostproc", "internal/lazyregexp", "internal/ocierror"), "facts are collected from any runtime, and shown by the caller"},
 		{"kuberuntime", module, ours("kuberuntime", "client", "logfile", "internal/bounded", "internal/glob", "internal/lazyregexp", "internal/filelock", "internal/ocierror"), "the pod runtime works on any CRI endpoint, so it may not know our shim or our views"},
 		{"logfile", module, ours("logfile", "internal/bounded", "internal/lazyregexp"), "log files are read for commands and for the pod runtime, and know neither"},
 		{"imagefile", module, ours("imagefile", "internal/bounded"), "archives of images are those of any runtime"},
@@ -79,13 +79,13 @@ func importRules() []importRule {
 			"a directory of verbs imports what all verbs share, and no other directory",
 		})
 	}
-	for _, part := range []string{"bounded", "engine", "filelock", "frames", "glob", "gogc", "kube", "lazyregexp", "metricsserver", "ocierror", "proctree", "rundir", "webguard"} {
+	for _, part := range []string{"bounded", "engine", "filelock", "frames", "glob", "gogc", "hostproc", "kube", "lazyregexp", "metricsserver", "ocierror", "proctree", "rundir", "webguard"} {
 		rules = append(rules, importRule{
-			"internal/" + part, module, ours("internal/bounded", "internal/filelock", "internal/lazyregexp", "internal/webguard"),
+			"internal/" + part, module, ours("internal/bounded", "internal/filelock", "internal/hostproc", "internal/lazyregexp", "internal/proctree", "internal/webguard"),
 			"what everybody shares imports nobody",
 		})
 	}
-	for _, part := range []string{"container/archive", "container/procroot", "node/checkup", "node/hostproc"} {
+	for _, part := range []string{"container/archive", "container/procroot", "node/checkup"} {
 		rules = append(rules, importRule{
 			"commands/" + part, module + "/commands", ours("commands/" + part),
 			"what one verb is made of knows no command line",
@@ -164,7 +164,7 @@ func TestImportRulesBite(t *testing.T) {
 		{"client/stream/session.go", module + "/client", true},
 		{"internal/rundir/rundir.go", module + "/internal/bounded", false},
 		{"internal/rundir/rundir.go", module + "/client", true},
-		{"commands/node/hostproc/socket.go", module + "/commands/cli", true},
+		{"internal/hostproc/socket.go", module + "/commands/cli", true},
 	} {
 		forbidden := false
 		for _, r := range importRules() {

@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/internal/hostproc"
 	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/plan"
@@ -148,7 +149,7 @@ func (x explainer) ended(c plan.ContainerView, s *pod.ContainerStatus) Finding {
 			f.Evidence = append(f.Evidence, append([]string{"the kernel ended processes in it before"}, evidence...)...)
 		}
 		x.cannotRun(&f, s)
-		x.portOf(&f, c)
+		x.portTaken(&f, c)
 		x.fullVolumes(&f, s)
 	}
 	if f.Code == OutOfMemory {
@@ -280,7 +281,7 @@ func restarted(s *pod.ContainerStatus, at time.Time) bool {
 // kills counts the OOM kills in a container, and returns what the kernel log has about them.
 func (x explainer) kills(s *pod.ContainerStatus) (count int, evidence []string) {
 	for _, k := range x.f.Node.Kills {
-		if !k.Of(s.ID) {
+		if hostproc.ContainerOf(k.Group) != s.ID {
 			continue
 		}
 		count++
@@ -288,7 +289,7 @@ func (x explainer) kills(s *pod.ContainerStatus) (count int, evidence []string) 
 		switch {
 		case k.LimitOf == "":
 			text += ": the whole node was out of memory"
-		case inGroup(k.LimitOf, s.ID) && k.Limit > 0:
+		case hostproc.ContainerOf(k.LimitOf) == s.ID && k.Limit > 0:
 			text += fmt.Sprintf("; the container used %s of its limit of %s", units.BytesSize(float64(k.Usage)), units.BytesSize(float64(k.Limit)))
 		case k.Limit > 0:
 			text += fmt.Sprintf("; its pod, or what that is in, used %s of its limit of %s", units.BytesSize(float64(k.Usage)), units.BytesSize(float64(k.Limit)))

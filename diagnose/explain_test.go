@@ -113,7 +113,13 @@ func TestVerdicts(t *testing.T) {
 	host := func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
 		p.Pod.Spec.HostNetwork = true
 		p.Pod.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80}}
-		p.Ports = map[int32]Holder{80: {Process: "nginx", Pid: 9, Pod: "shop/other"}}
+		p.Ports = map[Port]Holder{{80, "tcp"}: {Process: "nginx", Pid: 9, Pod: "shop/other"}}
+	}
+	inside := func(container, protocol string) change {
+		return func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
+			p.Pod.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80}}
+			p.Inside = map[Port]Holder{{80, protocol}: {Process: "nginx", Pid: 9, Container: container}}
+		}
 	}
 	sandboxEvents := func(actions ...string) change {
 		return func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
@@ -178,6 +184,10 @@ func TestVerdicts(t *testing.T) {
 		"a mount that is not there":           {recorded(128, reason("StartError", runc("error mounting x")), detail(Container{Missing: []string{"/x"}})), "error mount-missing"},
 		"a start that failed otherwise":       {recorded(128, reason("StartError", "the shim died")), "error start-failed"},
 		"a port that another has":             {recorded(1, host), "error port-taken?"},
+		"a port that another container has":   {recorded(1, inside("proxy", "tcp")), "error port-taken?"},
+		"a UDP port of that number":           {recorded(1, inside("proxy", "udp")), "error exited"},
+		"a port of no container of the pod":   {recorded(1, inside("", "tcp")), "error exited"},
+		"a port of its own":                   {recorded(1, inside("main", "tcp")), "error exited"},
 		"no such image":                       {recorded(-1, waiting("ErrImagePull"), told("main", "Failed", "ErrImagePull", "pull image app:1: manifest unknown")), "error image-not-found"},
 		"an image with an odd name":           {recorded(-1, waiting("ErrImagePull"), func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Pod.Spec.Containers[0].Image = "unauthorized" }, told("main", "Failed", "ErrImagePull", "pull image unauthorized: not found")), "error image-not-found"},
 		"no such image, in a registry's code": {recorded(-1, waiting("ErrImagePull"), told("main", "Failed", "ErrImagePull", `pull image app:1: unknown: {"errors":[{"code":"NAME_UNKNOWN","message":"Unknown name"}]}`)), "error image-not-found"},

@@ -56,7 +56,8 @@ type Pod struct {
 	*kuberuntime.Description
 	Owner      kuberuntime.Owner
 	Containers map[string]*Container // details, by id; of those that run or did not end well
-	Ports      map[int32]Holder      // that the pod wants on the host and another process has
+	Ports      map[Port]Holder       // that the pod wants on the host and another process has
+	Inside     map[Port]Holder       // that a container wants in the pod's own network and another one has
 	Missing    []string              // paths of its hostPath volumes that are not there
 	Journal    []client.EngineEvent  // of the pod's containers and sandboxes; the oldest first
 }

@@ -156,17 +156,25 @@ func (x explainer) cannotRun(f *Finding, s *pod.ContainerStatus) {
 	}
 }
 
-// portOf adds that another process has the port of a container in the host's network, where one has.
-func (x explainer) portOf(f *Finding, c plan.ContainerView) {
-	if !x.p.Pod.Spec.HostNetwork {
-		return
+// portTaken adds that another process has the port of a container, in the host's network or in that of its pod.
+func (x explainer) portTaken(f *Finding, c plan.ContainerView) {
+	holders, where := x.p.Inside, "in the pod's network"
+	if x.p.Pod.Spec.HostNetwork {
+		holders, where = x.p.Ports, "of the host"
 	}
 	for _, port := range c.Container.Ports {
-		if holder, taken := x.p.Ports[port.ContainerPort]; taken {
-			f.Code, f.Probable = PortTaken, true
-			f.Text += fmt.Sprintf(", probably because port %d is taken", port.ContainerPort)
-			f.Evidence = append(f.Evidence, fmt.Sprintf("%s listens on port %d of the host", holder, port.ContainerPort))
+		holder, taken := holders[portOf(port, port.ContainerPort)]
+		if !taken || !x.p.Pod.Spec.HostNetwork && (holder.Container == "" || holder.Container == c.Container.Name) {
+			continue
 		}
+		f.Code, f.Probable = PortTaken, true
+		f.Text += fmt.Sprintf(", probably because port %d is taken", port.ContainerPort)
+		if !x.p.Pod.Spec.HostNetwork {
+			f.Text += " by container " + holder.Container
+		}
+		f.Evidence = append(f.Evidence, fmt.Sprintf("%s listens on port %d %s", holder, port.ContainerPort, where))
+		f.Next = append([]string{fmt.Sprintf("crishim who :%d", port.ContainerPort)}, f.Next...)
+		return
 	}
 }
 
@@ -246,14 +254,14 @@ func (x explainer) podFailure(e *kuberuntime.Event) Finding {
 	f.Code = codeOf(sandboxWords, e.Message, SandboxFailed, x.p.Pod.Name, x.p.Pod.Namespace)
 	switch f.Code {
 	case PortTaken:
-		ports := wantedPorts(x.p)
+		ports, _ := wantedPorts(x.p)
 		for _, port := range ports {
 			if holder, taken := x.p.Ports[port]; taken {
-				f.Evidence = append(f.Evidence, fmt.Sprintf("%s has port %d of the host", holder, port))
+				f.Evidence = append(f.Evidence, fmt.Sprintf("%s has port %d of the host", holder, port.Number))
 			}
 		}
 		if len(ports) > 0 {
-			f.Next = []string{fmt.Sprintf("crishim who :%d", ports[0]), "crishim pods -o wide"}
+			f.Next = []string{fmt.Sprintf("crishim who :%d", ports[0].Number), "crishim pods -o wide"}
 		}
 	case NoAddress, NetworkFailed:
 		f.Next = []string{"crishim doctor", "crishim info"}
@@ -271,20 +279,22 @@ func (x explainer) podFailure(e *kuberuntime.Event) Finding {
 // failedPort finds a port in what engines say of one that is taken.
 var failedPort = lazyregexp.New(`(?:0\.0\.0\.0|::\]?|127\.0\.0\.1|\[::1\]|\d+\.\d+\.\d+\.\d+):(\d{1,5})\b`)
 
-// wantedPorts returns the host ports of a pod that is not ready: those of its manifest, and the one in the engine's error.
-func wantedPorts(p *Pod) (out []int32) {
+// wantedPorts returns the ports of the containers of a pod that is not ready which do not run: those on the host, with the one in the
+// engine's error, and those in the pod's own network.
+func wantedPorts(p *Pod) (onHost, inside []Port) {
 	if p.View.Ready {
-		return nil
+		return nil, nil
 	}
-	add := func(port int32) {
-		if port > 0 && !slices.Contains(out, port) {
-			out = append(out, port)
+	add := func(list []Port, port Port) []Port {
+		if port.Number < 1 || port.Protocol == "sctp" || slices.Contains(list, port) {
+			return list
 		}
+		return append(list, port)
 	}
 	if e := kuberuntime.LastFailure(p.Events, ""); e != nil && e.Reason == kuberuntime.EventSandboxFailed {
 		if m := failedPort.FindStringSubmatch(e.Message); m != nil {
 			port, _ := strconv.ParseUint(m[1], 10, 16)
-			add(int32(port))
+			onHost = add(onHost, Port{int32(port), "tcp"})
 		}
 	}
 	for _, c := range manifest.Containers(p.Pod) {
@@ -292,13 +302,15 @@ func wantedPorts(p *Pod) (out []int32) {
 			continue // it may be what listens
 		}
 		for _, port := range c.Ports {
-			add(port.HostPort)
+			onHost = add(onHost, portOf(port, port.HostPort))
 			if p.Pod.Spec.HostNetwork {
-				add(port.ContainerPort)
+				onHost = add(onHost, portOf(port, port.ContainerPort))
+			} else {
+				inside = add(inside, portOf(port, port.ContainerPort))
 			}
 		}
 	}
-	return out
+	return onHost, inside
 }
 
 // repository is the name of an image without tag and digest.

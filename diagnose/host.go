@@ -1,7 +1,6 @@
 package diagnose
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -10,17 +9,21 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/internal/bounded"
+	"github.com/crishim/crishim/internal/hostproc"
 	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 // Host is the machine of the runtime.
@@ -53,7 +56,7 @@ func (h Host) group(pid int, id, controller string) (dir string, version int) {
 	}
 	for line := range strings.Lines(string(text)) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(parts) < 3 || !inGroup(parts[2], id) { // another process may have the pid by now
+		if len(parts) < 3 || hostproc.ContainerOf(parts[2]) != id { // another process may have the pid by now
 			continue
 		}
 		switch {
@@ -209,11 +212,22 @@ func (h Host) leases() map[string]int {
 	return out
 }
 
+// Port is a port that a container listens on.
+type Port struct {
+	Number   int32
+	Protocol string // tcp or udp
+}
+
+func portOf(p v1.ContainerPort, number int32) Port {
+	return Port{number, strings.ToLower(cmp.Or(string(p.Protocol), "tcp"))}
+}
+
 // Holder is a process that listens on a port.
 type Holder struct {
-	Process string
-	Pid     int
-	Pod     string // namespace/name, where it is one's
+	Process   string
+	Pid       int
+	Pod       string // namespace/name, where it is one's
+	Container string // its name in the manifest
 }
 
 func (h Holder) String() string {
@@ -227,83 +241,70 @@ func (h Holder) String() string {
 	return text
 }
 
-// ports finds who has the ports on the host that pods want and did not get.
+// ports finds the processes that have the ports which containers want and did not get: on the host, and in the network of their pod,
+// which another container of it may have.
 func (c *Collector) ports(f *Facts) {
-	var taken map[int32]Holder
+	var networks map[uint64][]hostproc.Process
 	for _, p := range f.Pods {
-		for _, port := range wantedPorts(p) {
-			if taken == nil {
-				taken = c.o.Host.listeners(f)
-			}
-			if holder, ok := taken[port]; ok {
-				if p.Ports == nil {
-					p.Ports = map[int32]Holder{}
-				}
-				p.Ports[port] = holder
+		onHost, inside := wantedPorts(p)
+		if len(onHost)+len(inside) == 0 || c.o.Host.Hidden {
+			continue
+		}
+		if networks == nil {
+			all, err := hostproc.All()
+			c.fail(err)
+			networks, _ = hostproc.Networks(all)
+		}
+		host, _ := hostproc.HostNamespace("net")
+		p.Ports = holders(f, networks, host, onHost)
+		for network, members := range networks {
+			if network != host && slices.ContainsFunc(members, func(m hostproc.Process) bool { return p.status(m.Group.ID()) != nil }) {
+				p.Inside = holders(f, networks, network, inside)
 			}
 		}
 	}
 }
 
-// listeners are the processes that listen on TCP ports of the host's own network.
-func (h Host) listeners(f *Facts) map[int32]Holder {
-	out := map[int32]Holder{}
-	proc, err := procfs.NewFS(h.path("/proc"))
-	if err != nil || h.Hidden {
-		return out
-	}
-	byInode := map[string]int32{}
-	v4, _ := proc.NetTCP()  //nolint:staticcheck // netlink cannot be asked below another root
-	v6, _ := proc.NetTCP6() //nolint:staticcheck // as above
-	for _, list := range []procfs.NetTCP{v4, v6} {
-		for _, line := range list {
-			const listen = 10
-			if line.St == listen {
-				out[int32(line.LocalPort)] = Holder{}
-				byInode[fmt.Sprintf("socket:[%d]", line.Inode)] = int32(line.LocalPort)
+// holders finds the processes of a network that listen on ports.
+func holders(f *Facts, networks map[uint64][]hostproc.Process, network uint64, ports []Port) map[Port]Holder {
+	found := map[Port]Holder{}
+	for _, port := range ports {
+		members := map[uint64][]hostproc.Process{network: networks[network]}
+		listeners, _ := hostproc.Listeners(members, uint16(port.Number), port.Protocol) //nolint:gosec // a manifest with another is refused
+		for _, l := range listeners {
+			holder := Holder{} // only root sees the sockets of others
+			for _, process := range l.Holders {
+				holder = f.holder(process)
 			}
+			found[port] = holder
 		}
 	}
-	processes, _ := proc.AllProcs() // only root sees the sockets of others
-	for _, p := range processes {
-		targets, _ := p.FileDescriptorTargets()
-		for _, target := range targets {
-			if port, ok := byInode[target]; ok {
-				name, _ := p.Comm()
-				out[port] = Holder{Process: name, Pid: p.PID, Pod: h.podOf(p, f)}
-			}
-		}
-	}
-	return out
+	return found
 }
 
-// podOf returns the pod that a process belongs to: it is in the cgroup of a container, or it is docker's proxy
-// for the pod's address.
-func (h Host) podOf(p procfs.Proc, f *Facts) string {
-	text, _ := bounded.ReadFile(h.path(fmt.Sprintf("/proc/%d/cgroup", p.PID)), 1<<20)
-	args, _ := p.CmdLine()
-	address := ""
-	for i, arg := range args {
-		if arg == "-container-ip" && i+1 < len(args) {
-			address = args[i+1]
+// holder describes a process. It belongs to a pod if it is in the cgroup of a container, or is docker's proxy for the pod's address.
+func (f *Facts) holder(process hostproc.Process) Holder {
+	h := Holder{Process: process.Command, Pid: process.PID}
+	args := process.Arguments()
+	i := slices.Index(args, "-container-ip") + 1
+	for _, p := range f.Pods {
+		s := p.status(process.Group.ID())
+		if s != nil {
+			h.Container = s.Name
+		}
+		if s != nil || i > 0 && i < len(args) && slices.Contains(p.Status.IPs, args[i]) && strings.HasSuffix(args[0], "docker-proxy") {
+			h.Pod = p.Pod.Namespace + "/" + p.Pod.Name
 		}
 	}
-	for _, pod := range f.Pods {
-		for _, ip := range pod.Status.IPs {
-			if ip == address && strings.HasSuffix(cmp.Or(args...), "docker-proxy") {
-				return kubeName(pod)
-			}
-		}
-		lines := bufio.NewScanner(strings.NewReader(string(text)))
-		for lines.Scan() {
-			for _, c := range pod.Status.Containers {
-				if inGroup(lines.Text(), c.ID) {
-					return kubeName(pod)
-				}
-			}
-		}
-	}
-	return ""
+	return h
 }
 
-func kubeName(p *Pod) string { return p.Pod.Namespace + "/" + p.Pod.Name }
+// status returns the container with an id, nil for "" and for those of other pods.
+func (p *Pod) status(id string) *pod.ContainerStatus {
+	for _, c := range p.Status.Containers {
+		if c.ID == id {
+			return c
+		}
+	}
+	return nil
+}

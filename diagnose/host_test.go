@@ -3,6 +3,7 @@ package diagnose
 import (
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 // hostWith is a host with these files.
@@ -69,18 +73,6 @@ func TestKernelLog(t *testing.T) {
 	}
 	if _, err := hostWith(t, nil).kernelKills(time.Time{}); err == nil {
 		t.Error("a kernel log that is not there was read")
-	}
-}
-
-func TestInGroup(t *testing.T) {
-	t.Parallel()
-	for path, want := range map[string]bool{
-		"/docker/" + id: true, "/kubepods.slice/cri-containerd-" + id + ".scope": true, "4:memory:/kubepods/pod-x/" + id: true, "/crio-" + id + ".scope/container": true,
-		"/docker/" + otherID + "/" + id: false, "/docker/" + id[:63]: false, "": false, "/": false,
-	} {
-		if got := inGroup(path, id); got != want {
-			t.Errorf("%s: got %v", path, got)
-		}
 	}
 }
 
@@ -161,10 +153,20 @@ func TestHiddenHost(t *testing.T) {
 	t.Parallel()
 	h := hostWith(t, map[string]string{
 		"/var/lib/cni/networks/pods/10.0.0.2": "x", "/proc/7/cgroup": "0::/docker/" + id + "\n", "/sys/fs/cgroup/cgroup.controllers": "memory",
-		"/proc/net/tcp": "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   0: 00000000:0050 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 7 1\n",
 	})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	wanted := func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
+		port := int32(listener.Addr().(*net.TCPAddr).Port) //nolint:forcetypeassert,gosec // it is one
+		p.Pod.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: port}}
+	}
 	seen := func() string {
-		return fmt.Sprint(h.memory(7, id) != nil, len(h.leases()), len(h.listeners(&Facts{})), len(h.filesystems("/")), h.exists("/none"))
+		f := recorded(1, wanted)
+		(&Collector{o: Options{Host: h}}).ports(f)
+		return fmt.Sprint(h.memory(7, id) != nil, len(h.leases()), len(f.Pods[0].Ports), len(h.filesystems("/")), h.exists("/none"))
 	}
 	if got := seen(); got != "true 1 1 1 false" {
 		t.Errorf("seen: %s", got)

@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
@@ -25,22 +24,6 @@ type Kill struct {
 	Usage    uint64 // of that cgroup, in bytes; 0 where the log does not say
 	Limit    uint64
 	Resident uint64 // memory of the process
-}
-
-// Of reports whether the process was in a container. Its id is a part of the cgroup's path, which the container cannot
-// choose: by itself, or between a runtime's prefix and ".scope".
-func (k Kill) Of(id string) bool { return inGroup(k.Group, id) }
-
-// inGroup reports whether a cgroup's path is of a container. The first id on it counts: a privileged container may have
-// made what is below its own.
-func inGroup(path, id string) bool {
-	for part := range strings.SplitSeq(path, "/") {
-		part = strings.TrimSuffix(part, ".scope")
-		if part = part[strings.LastIndexByte(part, '-')+1:]; client.IsFullID(part) {
-			return part == id
-		}
-	}
-	return false
 }
 
 // The kernel's lines about a kill, in their order. The name of a process is the only text in them that a container

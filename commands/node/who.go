@@ -14,7 +14,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
-	"github.com/crishim/crishim/commands/node/hostproc"
+	"github.com/crishim/crishim/internal/hostproc"
 	"github.com/crishim/crishim/internal/lazyregexp"
 	"github.com/crishim/crishim/output"
 )

@@ -10,7 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/commands/cli"
-	"github.com/crishim/crishim/commands/node/hostproc"
+	"github.com/crishim/crishim/internal/hostproc"
 	"github.com/crishim/crishim/output"
 )
 

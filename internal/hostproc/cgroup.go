@@ -21,6 +21,17 @@ type Group struct {
 	Monitor bool   // the process watches the container and is not in it
 }
 
+// ID returns the id of the outermost container, "" for none and for a process that only watches it.
+func (g Group) ID() string {
+	if g.Monitor || len(g.IDs) == 0 {
+		return ""
+	}
+	return g.IDs[0]
+}
+
+// ContainerOf returns the id of the outermost container in the path of a control group, "" for none.
+func ContainerOf(path string) string { return parsePath(path).ID() }
+
 // ParseGroup reads a /proc/PID/cgroup, of cgroup v1, v2 or both. Of the hierarchies the one counts that says
 // most; all have the same where a runtime has put the process into them.
 func ParseGroup(text string) Group {
