@@ -229,7 +229,7 @@ func (c *Collector) container(ctx context.Context, attempt *pod.ContainerStatus)
 	}
 	out.Architecture = c.foreignImage(ctx, cmp.Or(r.GetStatus().GetImageId(), r.GetStatus().GetImageRef(), attempt.Image))
 	if attempt.NeverStarted() || attempt.FinishedAt.Sub(attempt.StartedAt) < atOnce {
-		out.Program, err = c.program(ctx, attempt.ID, info.Spec.Process.Args, info.Spec.Process.Env)
+		out.Program, err = c.program(ctx, attempt.ID, r.GetInfo(), info.Spec.Process.Args, info.Spec.Process.Env)
 		c.fail(err)
 	}
 	for _, m := range attempt.Mounts {

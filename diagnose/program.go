@@ -7,6 +7,7 @@ import (
 	"debug/elf"
 	"errors"
 	"io"
+	"io/fs"
 	"path"
 	"runtime"
 	"slices"
@@ -15,7 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/containerd"
 )
 
 // Program is what keeps the command of a container from running.
@@ -31,9 +32,9 @@ var hostMachines = map[string][]elf.Machine{"amd64": {elf.EM_X86_64, elf.EM_386}
 // maxPaths bounds the calls that the PATH of an image can cause.
 const maxPaths = 64
 
-// program looks at the file of a container's command. CRI has no call for that: with other runtimes than our own shim it finds
-// nothing.
-func (c *Collector) program(ctx context.Context, id string, args, env []string) (*Program, error) {
+// program looks at the file of a container's command. CRI has no call for that: our own shim and containerd tell where the files
+// are, other runtimes do not.
+func (c *Collector) program(ctx context.Context, id string, info map[string]string, args, env []string) (*Program, error) {
 	if len(args) == 0 {
 		return nil, nil //nolint:nilnil // there is nothing to look at
 	}
@@ -50,21 +51,24 @@ func (c *Collector) program(ctx context.Context, id string, args, env []string) 
 			}
 		}
 	}
-	for _, at := range paths {
-		head, err := c.head(ctx, id, at)
-		if status.Code(err) == codes.NotFound || head == nil && err == nil {
-			continue
+	head := func(at string) ([]byte, error) { return c.head(ctx, id, at) }
+	if !c.conn.IsDockershim(ctx) {
+		if head = c.layers(ctx, info); head == nil {
+			return nil, nil //nolint:nilnil // the files cannot be read
 		}
-		if errors.Is(err, client.ErrNotDockershim) {
-			return nil, nil //nolint:nilnil // it cannot be looked at
+	}
+	for _, at := range paths {
+		text, err := head(at)
+		if errors.Is(err, fs.ErrNotExist) || text == nil && err == nil {
+			continue
 		}
 		if err != nil {
 			return nil, err
 		}
 		found := &Program{Path: at}
-		found.Machine, found.Interpreter = parseProgram(head)
+		found.Machine, found.Interpreter = parseProgram(text)
 		if found.Interpreter != "" {
-			if _, err := c.conn.StatPath(ctx, id, found.Interpreter); status.Code(err) != codes.NotFound {
+			if _, err := head(found.Interpreter); !errors.Is(err, fs.ErrNotExist) {
 				found.Interpreter = ""
 			}
 		}
@@ -73,11 +77,37 @@ func (c *Collector) program(ctx context.Context, id string, args, env []string) 
 	return nil, nil //nolint:nilnil // the runtime says that there is none
 }
 
+// headBytes is enough for the program headers and the name of the loader, which linkers put first.
+const headBytes = 4 << 10
+
+// layers returns a function that reads the first bytes of files in the layers of a container of containerd, nil for other runtimes.
+func (c *Collector) layers(ctx context.Context, info map[string]string) func(at string) ([]byte, error) {
+	store, ok := containerd.Open(ctx, c.conn.ClientConn())
+	if !ok || c.o.Host.Hidden {
+		return nil
+	}
+	overlay, err := store.Overlay(ctx, info)
+	if err != nil {
+		return nil
+	}
+	return func(at string) ([]byte, error) {
+		f, err := overlay.Open(at)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fs.ErrNotExist
+		}
+		if err != nil {
+			return nil, nil //nolint:nilerr // a volume, a directory, or not to be read by this user
+		}
+		defer f.Close()
+		return io.ReadAll(io.LimitReader(f, headBytes))
+	}
+}
+
 // head returns the first bytes of a file of a container; nil where a path is no file.
 func (c *Collector) head(ctx context.Context, id, at string) ([]byte, error) {
 	stat, err := c.conn.StatPath(ctx, id, at)
 	if err != nil {
-		return nil, err
+		return nil, notExist(err)
 	}
 	if target := string(stat.GetLinkTarget()); target != "" {
 		at = path.Join(path.Dir(at), target)
@@ -87,15 +117,22 @@ func (c *Collector) head(ctx context.Context, id, at string) ([]byte, error) {
 	}
 	content, _, err := c.conn.ReadArchive(ctx, id, at)
 	if err != nil {
-		return nil, err
+		return nil, notExist(err)
 	}
 	defer content.Close()
 	archive := tar.NewReader(content)
 	if header, err := archive.Next(); err != nil || header.Typeflag != tar.TypeReg {
 		return nil, err
 	}
-	const enough = 4 << 10 // for the program headers and the name of the loader, which linkers put first
-	return io.ReadAll(io.LimitReader(archive, enough))
+	return io.ReadAll(io.LimitReader(archive, headBytes))
+}
+
+// notExist turns the runtime's answer that there is no such file into fs.ErrNotExist.
+func notExist(err error) error {
+	if status.Code(err) == codes.NotFound {
+		return fs.ErrNotExist
+	}
+	return err
 }
 
 // parseProgram returns the machine of an ELF file if the host's processor is another one, and the interpreter of a program.

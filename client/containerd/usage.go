@@ -3,11 +3,8 @@ package containerd
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -213,37 +210,4 @@ func (s *Store) LayerSizes(ctx context.Context, snapshotter string, diffIDs []di
 		sizes = append(sizes, usage.GetSize())
 	}
 	return sizes
-}
-
-// Overlay returns the upper directory of a container and the layers of its image, the topmost first. Info comes with
-// the container's verbose CRI status.
-func (s *Store) Overlay(ctx context.Context, info map[string]string) (upper string, lower []string, err error) {
-	var of struct{ Snapshotter, SnapshotKey string }
-	if err := json.Unmarshal([]byte(info["info"]), &of); err != nil || of.SnapshotKey == "" {
-		return "", nil, errors.New("containerd does not tell where the container's files are")
-	}
-	answer, err := s.snapshots.Mounts(in(ctx), &snapshots.MountsRequest{Snapshotter: of.Snapshotter, Key: of.SnapshotKey})
-	if err != nil {
-		return "", nil, err
-	}
-	for _, m := range answer.GetMounts() {
-		for _, option := range m.GetOptions() {
-			name, value, _ := strings.Cut(option, "=")
-			switch name {
-			case "upperdir":
-				upper = value
-			case "lowerdir":
-				lower = strings.Split(value, ":")
-			}
-		}
-	}
-	if upper == "" {
-		return "", nil, fmt.Errorf("the snapshotter %s keeps no directory of changes", of.Snapshotter)
-	}
-	for i, dir := range lower {
-		if !filepath.IsAbs(dir) {
-			return "", nil, fmt.Errorf("the layer %q of the snapshotter %s has no path", lower[i], of.Snapshotter)
-		}
-	}
-	return upper, lower, nil
 }

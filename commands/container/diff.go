@@ -3,7 +3,6 @@ package container
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -66,62 +65,38 @@ func (o *diffOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	if !strings.HasPrefix(conn.RuntimeEndpoint, "unix:") {
 		return cli.WithHint(fmt.Errorf("the files of %s may be on another machine", conn.RuntimeEndpoint), "run crishim there")
 	}
-	files, err := overlayOf(ctx, conn, store, c.GetId())
+	res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId(), Verbose: true})
 	if err != nil {
 		return err
 	}
-	return files.changes(ctx, say)
-}
-
-// overlay is the upper directory of a container and the layers of its image, the topmost first.
-type overlay struct {
-	upper  string
-	lower  []string
-	mounts []string // paths in the container; runtimes create them where the image does not have them
-}
-
-// overlayOf reads the snapshot's name from the verbose status of containerd.
-func overlayOf(ctx context.Context, conn *client.Conn, store *containerd.Store, id string) (o overlay, err error) {
-	res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	files, err := store.Overlay(ctx, res.GetInfo())
 	if err != nil {
-		return o, err
+		return err
 	}
-	if o.upper, o.lower, err = store.Overlay(ctx, res.GetInfo()); err != nil {
-		return o, err
-	}
-	var details struct {
-		RuntimeSpec struct {
-			Mounts []struct{ Destination string }
-		}
-	}
-	err = json.Unmarshal([]byte(res.GetInfo()["info"]), &details)
-	for _, m := range details.RuntimeSpec.Mounts {
-		o.mounts = append(o.mounts, m.Destination)
-	}
-	return o, err
+	return changes(ctx, files, say)
 }
 
 // changes compares the upper directory with the layers, in the order of paths. The container may write there at the same
 // time: no link leads out of the directory.
-func (o overlay) changes(ctx context.Context, say func(kind, path string) error) error {
-	top, err := os.OpenRoot(o.upper)
+func changes(ctx context.Context, o containerd.Overlay, say func(kind, path string) error) error {
+	top, err := os.OpenRoot(o.Upper)
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("reading %s needs root", o.upper)
+		return fmt.Errorf("reading %s needs root", o.Upper)
 	}
 	if errors.Is(err, fs.ErrNotExist) { // this is a pod, or a container, that has the runtime's socket
-		return cli.WithHint(fmt.Errorf("the container's files are in %s of the runtime's host, which is not to be seen from here", o.upper), "run crishim on the host itself")
+		return cli.WithHint(fmt.Errorf("the container's files are in %s of the runtime's host, which is not to be seen from here", o.Upper), "run crishim on the host itself")
 	}
 	if err != nil {
 		return err
 	}
 	defer top.Close()
-	w := &changeWalk{overlay: o, top: top, say: say}
+	w := &changeWalk{Overlay: o, top: top, say: say}
 	defer func() {
 		for _, l := range w.layers {
 			_ = l.Close()
 		}
 	}()
-	for _, dir := range o.lower {
+	for _, dir := range o.Lower {
 		l, err := os.OpenRoot(dir)
 		if err != nil {
 			return err
@@ -132,7 +107,7 @@ func (o overlay) changes(ctx context.Context, say func(kind, path string) error)
 }
 
 type changeWalk struct {
-	overlay
+	containerd.Overlay
 
 	top     *os.Root
 	layers  []*os.Root
@@ -173,7 +148,7 @@ func (w *changeWalk) walk(ctx context.Context, dir string, hidden bool) error {
 		if !hidden {
 			below = find(w.layers, name)
 		}
-		replaced := info.IsDir() && opaque(w.top, name)
+		replaced := info.IsDir() && containerd.Opaque(w.top, name)
 		if err := w.compare("/"+name, info, below, replaced); err != nil {
 			return err
 		}
@@ -192,9 +167,9 @@ func (w *changeWalk) compare(name string, info, below fs.FileInfo, replaced bool
 	w.parents = slices.DeleteFunc(w.parents, func(p change) bool { return !strings.HasPrefix(name, p.path+"/") })
 	c := change{"A", name}
 	switch {
-	case below == nil && whiteout(info): // of what was never there
+	case below == nil && containerd.Whiteout(info): // of what was never there
 		return nil
-	case whiteout(info):
+	case containerd.Whiteout(info):
 		c.kind = "D"
 	case below != nil:
 		c.kind = "C"
@@ -204,7 +179,7 @@ func (w *changeWalk) compare(name string, info, below fs.FileInfo, replaced bool
 	case info.IsDir() && unchanged:
 		w.parents = append(w.parents, c)
 		return nil
-	case info.Mode().IsRegular() && info.Size() == 0 && slices.Contains(w.mounts, name):
+	case info.Mode().IsRegular() && info.Size() == 0 && slices.Contains(w.Mounts, name):
 		return nil
 	}
 	for _, p := range append(w.parents, c) {
@@ -216,8 +191,8 @@ func (w *changeWalk) compare(name string, info, below fs.FileInfo, replaced bool
 	return nil
 }
 
-func (o overlay) mountedIn(dir string) bool {
-	return slices.ContainsFunc(o.mounts, func(m string) bool { return m == dir || strings.HasPrefix(m, dir+"/") })
+func (w *changeWalk) mountedIn(dir string) bool {
+	return slices.ContainsFunc(w.Mounts, func(m string) bool { return m == dir || strings.HasPrefix(m, dir+"/") })
 }
 
 // sameOwner compares owner and mode of two directories. Their times change with their entries.
@@ -234,9 +209,9 @@ func find(layers []*os.Root, name string) fs.FileInfo {
 		for dir := name; ; dir = path.Dir(dir) {
 			info, err := l.Lstat(dir)
 			switch {
-			case err == nil && dir == name && !whiteout(info):
+			case err == nil && dir == name && !containerd.Whiteout(info):
 				return info
-			case err == nil && (dir == name || whiteout(info) || !info.IsDir() || opaque(l, dir)):
+			case err == nil && (dir == name || containerd.Whiteout(info) || !info.IsDir() || containerd.Opaque(l, dir)):
 				return nil
 			}
 			if dir == "." {
@@ -245,22 +220,4 @@ func find(layers []*os.Root, name string) fs.FileInfo {
 		}
 	}
 	return nil
-}
-
-// whiteout reports whether a file is overlayfs's mark of a deleted one: a device with the number 0.
-func whiteout(info fs.FileInfo) bool {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && info.Mode()&fs.ModeCharDevice != 0 && st.Rdev == 0
-}
-
-// opaque reports whether a directory hides the layers below.
-func opaque(l *os.Root, dir string) bool {
-	f, err := l.OpenFile(dir, openDir, 0)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	var value [1]byte
-	n, err := unix.Fgetxattr(int(f.Fd()), "trusted.overlay.opaque", value[:])
-	return err == nil && n == 1 && value[0] == 'y'
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/crishim/crishim/client/containerd"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/test"
 )
@@ -71,11 +72,11 @@ func TestChanges(t *testing.T) {
 	if err := os.Chmod(filepath.Join(base, "up/owned"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	o := overlay{
-		filepath.Join(base, "up"), []string{filepath.Join(base, "mid"), filepath.Join(base, "low")},
-		[]string{"/etc/hosts", "/run/secrets/token", "/run/cache/deep", "/mnt", "/tmp"},
+	o := containerd.Overlay{
+		Upper: filepath.Join(base, "up"), Lower: []string{filepath.Join(base, "mid"), filepath.Join(base, "low")},
+		Mounts: []string{"/etc/hosts", "/run/secrets/token", "/run/cache/deep", "/mnt", "/tmp"},
 	}
-	err := o.changes(t.Context(), func(kind, path string) error {
+	err := changes(t.Context(), o, func(kind, path string) error {
 		got = append(got, kind+" "+path)
 		return nil
 	})
@@ -91,7 +92,7 @@ func TestChanges(t *testing.T) {
 // In a pod with the runtime's socket the files are not there.
 func TestChangesWithoutTheFiles(t *testing.T) {
 	t.Parallel()
-	err := overlay{upper: filepath.Join(t.TempDir(), "fs")}.changes(t.Context(), nil)
+	err := changes(t.Context(), containerd.Overlay{Upper: filepath.Join(t.TempDir(), "fs")}, nil)
 	if err == nil || !strings.Contains(err.Error(), "not to be seen from here") || cli.HintOf(err) == "" {
 		t.Errorf("got %v", err)
 	}

@@ -1,7 +1,11 @@
 package manifest
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
+	"debug/elf"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,6 +18,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -27,6 +32,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/commands/cli"
@@ -49,32 +55,35 @@ type death struct {
 // deaths are those that apply makes, which leaves them. REGISTRY is one that is open, PRIVATE one that asks for a login, PORT
 // one that the test listens on.
 var deaths = map[string]death{
-	"fine":      {manifest: `command: [sleep, "1000"]`},
-	"done":      {manifest: `command: ["true"]`},
-	"oom":       {manifest: `command: [sh, -c, "x=aaaaaaaaaaaaaaaa; while :; do x=$x$x; done"], resources: {limits: {memory: 16Mi}}`, want: "error out-of-memory", because: `limit is 16MiB`},
-	"child":     {manifest: `command: [sh, -c, "sh -c 'x=aaaaaaaaaaaaaaaa; while :; do x=$x$x; done'; sleep 1000"], resources: {limits: {memory: 16Mi}}`, want: "warning process-killed", because: `\(sh\)|its cgroup counts`},
-	"liar":      {manifest: `command: [sh, -c, "echo 'Out of memory: Killed process 1 (main)'; echo 'OCI runtime create failed: exec: no such file or directory' | tee /dev/termination-log; exit 3"]`, want: "error exited"},
-	"forger":    {manifest: `command: [sh, -c, "exit 4"]`, want: "error exited", because: "status 4"},
-	"crash":     {manifest: `command: [sh, -c, "exit 139"]`, want: "error ended-by-signal", because: "SIGSEGV"},
-	"outside":   {manifest: `command: [sleep, "1000"]`, want: "error ended-by-signal", because: "SIGKILL"},
-	"notfound":  {manifest: `command: [nosuchcommand]`, want: "error command-not-found", because: "nosuchcommand"},
-	"nofile":    {manifest: `command: [/bin/nosuch]`, want: "error command-not-found"},
-	"noexec":    {manifest: `command: [/etc/passwd]`, want: "error not-executable"},
-	"directory": {manifest: `command: [/bin]`, want: "error not-executable"},
-	"script":    {manifest: `command: [/host/script], volumeMounts: [{name: host, mountPath: /host}]`, pod: `volumes: [{name: host, hostPath: {path: DIR}}], `, want: "error exited", because: `exited with status \d`}, // why is only in its log
-	"config":    {manifest: `command: [sleep, "1000"], securityContext: {runAsNonRoot: true}`, want: "error config-error", because: "image runs as root"},
-	"shell":     {manifest: `command: [sh, -c, nosuchcommand]`, want: "error exited", because: "127"},
-	"away":      {manifest: `image: "localhost:1/no/such:1"`, want: "error registry-not-found"},
-	"noimage":   {manifest: `image: "REGISTRY/nosuch:1"`, want: "error image-not-found"},
-	"login":     {manifest: `image: "PRIVATE/app:1"`, want: "error image-not-allowed"},
-	"foreign":   {manifest: `image: "REGISTRY/foreign:1"`, want: "error wrong-architecture"},
-	"never":     {manifest: `image: "localhost:1/no/such:1", imagePullPolicy: Never`, want: "error image-not-present"},
-	"unready":   {manifest: `command: [sleep, "1000"], readinessProbe: {exec: {command: [sh, -c, "echo no database; false"]}}`, want: "error not-ready", because: "no database"},
-	"hook":      {manifest: `command: [sleep, "1000"], lifecycle: {postStart: {exec: {command: ["false"]}}}`, pod: "terminationGracePeriodSeconds: 1, ", want: "error hook-failed", because: "postStart"},
-	"port":      {manifest: `command: [httpd, -f, -p, "PORT"], ports: [{containerPort: PORT}]`, pod: "hostNetwork: true, ", want: "error port-taken", because: `process PID \(`},
-	"killed":    {manifest: `command: [sleep, "1000"]`, want: "note stopped", because: `the engine was asked at .* to send it signal \d+`},
-	"stopped":   {manifest: `command: [sleep, "1000"]`, pod: "terminationGracePeriodSeconds: 0, ", want: "note stopped", because: "signal|its pod was stopped"},
-	"orphan":    {manifest: `command: [sleep, "1000"]`, want: "error sandbox-gone"},
+	"fine":          {manifest: `command: [sleep, "1000"]`},
+	"done":          {manifest: `command: ["true"]`},
+	"oom":           {manifest: `command: [sh, -c, "x=aaaaaaaaaaaaaaaa; while :; do x=$x$x; done"], resources: {limits: {memory: 16Mi}}`, want: "error out-of-memory", because: `limit is 16MiB`},
+	"child":         {manifest: `command: [sh, -c, "sh -c 'x=aaaaaaaaaaaaaaaa; while :; do x=$x$x; done'; sleep 1000"], resources: {limits: {memory: 16Mi}}`, want: "warning process-killed", because: `\(sh\)|its cgroup counts`},
+	"liar":          {manifest: `command: [sh, -c, "echo 'Out of memory: Killed process 1 (main)'; echo 'OCI runtime create failed: exec: no such file or directory' | tee /dev/termination-log; exit 3"]`, want: "error exited"},
+	"forger":        {manifest: `command: [sh, -c, "exit 4"]`, want: "error exited", because: "status 4"},
+	"crash":         {manifest: `command: [sh, -c, "exit 139"]`, want: "error ended-by-signal", because: "SIGSEGV"},
+	"outside":       {manifest: `command: [sleep, "1000"]`, want: "error ended-by-signal", because: "SIGKILL"},
+	"notfound":      {manifest: `command: [nosuchcommand]`, want: "error command-not-found", because: "nosuchcommand"},
+	"nofile":        {manifest: `command: [/bin/nosuch]`, want: "error command-not-found"},
+	"noexec":        {manifest: `command: [/etc/passwd]`, want: "error not-executable"},
+	"directory":     {manifest: `command: [/bin]`, want: "error not-executable"},
+	"script":        {manifest: `command: [/host/script], volumeMounts: [{name: host, mountPath: /host}]`, pod: `volumes: [{name: host, hostPath: {path: DIR}}], `, want: "error exited", because: `exited with status \d`}, // why is only in its log
+	"config":        {manifest: `command: [sleep, "1000"], securityContext: {runAsNonRoot: true}`, want: "error config-error", because: "image runs as root"},
+	"shell":         {manifest: `command: [sh, -c, nosuchcommand]`, want: "error exited", because: "127"},
+	"away":          {manifest: `image: "localhost:1/no/such:1"`, want: "error registry-not-found"},
+	"noimage":       {manifest: `image: "REGISTRY/nosuch:1"`, want: "error image-not-found"},
+	"login":         {manifest: `image: "PRIVATE/app:1"`, want: "error image-not-allowed"},
+	"foreign":       {manifest: `image: "REGISTRY/foreign:1"`, want: "error wrong-architecture"},
+	"nointerpreter": {manifest: `image: "REGISTRY/programs:1", command: [/bin/script]`, want: "error interpreter-not-found", because: "/bin/script needs /bin/nosuch, which the container does not have"},
+	"noloader":      {manifest: `image: "REGISTRY/programs:1", command: [loaded], env: [{name: PATH, value: "/sbin:/link"}]`, want: "error interpreter-not-found", because: "/link/loaded needs /lib/ld-nosuch.so.1, which"},
+	"mainframe":     {manifest: `image: "REGISTRY/programs:1", command: [/bin/foreign]`, want: "error wrong-architecture", because: "/bin/foreign is for s390, and this host is "},
+	"never":         {manifest: `image: "localhost:1/no/such:1", imagePullPolicy: Never`, want: "error image-not-present"},
+	"unready":       {manifest: `command: [sleep, "1000"], readinessProbe: {exec: {command: [sh, -c, "echo no database; false"]}}`, want: "error not-ready", because: "no database"},
+	"hook":          {manifest: `command: [sleep, "1000"], lifecycle: {postStart: {exec: {command: ["false"]}}}`, pod: "terminationGracePeriodSeconds: 1, ", want: "error hook-failed", because: "postStart"},
+	"port":          {manifest: `command: [httpd, -f, -p, "PORT"], ports: [{containerPort: PORT}]`, pod: "hostNetwork: true, ", want: "error port-taken", because: `process PID \(`},
+	"killed":        {manifest: `command: [sleep, "1000"]`, want: "note stopped", because: `the engine was asked at .* to send it signal \d+`},
+	"stopped":       {manifest: `command: [sleep, "1000"]`, pod: "terminationGracePeriodSeconds: 0, ", want: "note stopped", because: "signal|its pod was stopped"},
+	"orphan":        {manifest: `command: [sleep, "1000"]`, want: "error sandbox-gone"},
 }
 
 // kept are those that sync keeps trying to run.
@@ -338,7 +347,7 @@ type stage struct {
 func newStage(t *testing.T, endpoint, image string, names ...string) *stage {
 	w := &stage{T: t, dir: t.TempDir(), image: image, namespace: fmt.Sprintf("why-%d", os.Getpid())}
 	open, private := whyRegistries(t)
-	w.names = strings.NewReplacer(append(names, "REGISTRY", open, "PRIVATE", private, "DIR", w.dir)...)
+	w.names = strings.NewReplacer(append(names, "IMAGE", image, "REGISTRY", open, "PRIVATE", private, "DIR", w.dir)...)
 	w.env = engineEnv(t, endpoint, filepath.Join(w.dir, "root"))
 	var err error
 	if w.r, err = openPodRuntime(t.Context(), w.env, podRuntimeOptions{}); err != nil {
@@ -527,8 +536,82 @@ func whyRegistries(t *testing.T) (open, private string) {
 	if err == nil {
 		err = remote.WriteIndex(ref, index, remote.WithContext(t.Context()))
 	}
+	if err == nil {
+		err = pushPrograms(t, server.Listener.Addr().String()+"/programs:1")
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	return server.Listener.Addr().String(), asks.Listener.Addr().String()
+}
+
+// pushPrograms pushes an image of programs that do not run for what is in their files. Its second layer hides the loader of the first.
+func pushPrograms(t *testing.T, to string) error {
+	t.Helper()
+	own := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]
+	first, err := layerOf(map[string]string{"lib/ld-nosuch.so.1": "hidden", "bin/script": "replaced"})
+	if err != nil {
+		return err
+	}
+	second, err := layerOf(map[string]string{
+		"bin/script": "#!/bin/nosuch -x\n", "bin/loaded": program(own, "/lib/ld-nosuch.so.1"), "bin/foreign": program(elf.EM_S390, "/lib/ld64.so.1"),
+		"lib/.wh.ld-nosuch.so.1": "", "link": "",
+	})
+	if err != nil {
+		return err
+	}
+	image, err := mutate.AppendLayers(empty.Image, first, second)
+	if err != nil {
+		return err
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		return err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture = "linux", runtime.GOARCH
+	if image, err = mutate.ConfigFile(image, config); err != nil {
+		return err
+	}
+	ref, err := name.ParseReference(to)
+	if err != nil {
+		return err
+	}
+	return remote.Write(ref, image, remote.WithContext(t.Context()))
+}
+
+// layerOf is a layer of programs. One called link is a link to /bin.
+func layerOf(files map[string]string) (imagespec.Layer, error) {
+	var text bytes.Buffer
+	w := tar.NewWriter(&text)
+	for name, content := range files {
+		h := &tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(content))}
+		if name == "link" {
+			h.Typeflag, h.Linkname = tar.TypeSymlink, "/bin"
+		}
+		if err := w.WriteHeader(h); err != nil {
+			return nil, err
+		}
+		if _, err := io.WriteString(w, content); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text.Bytes())), nil })
+}
+
+// program is an ELF file for a machine that needs a loader, and has nothing else.
+func program(machine elf.Machine, loader string) string {
+	order := binary.ByteOrder(binary.LittleEndian)
+	head := elf.Header64{Type: uint16(elf.ET_EXEC), Machine: uint16(machine), Version: 1, Phoff: 64, Ehsize: 64, Phentsize: 56, Phnum: 1}
+	copy(head.Ident[:], elf.ELFMAG+string([]byte{byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)}))
+	if machine == elf.EM_S390 {
+		order, head.Ident[elf.EI_DATA] = binary.BigEndian, byte(elf.ELFDATA2MSB)
+	}
+	var text bytes.Buffer
+	_ = binary.Write(&text, order, head)
+	_ = binary.Write(&text, order, elf.Prog64{Type: uint32(elf.PT_INTERP), Off: 120, Filesz: uint64(len(loader) + 1), Memsz: uint64(len(loader) + 1), Align: 1})
+	return text.String() + loader + "\x00"
 }
