@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
@@ -74,6 +76,25 @@ func TestApplyAndDelete(t *testing.T) {
 	}
 	if pods, containers := c.stub.Left(); pods+containers != 0 {
 		t.Errorf("%d pods and %d containers are left", pods, containers)
+	}
+}
+
+// TestApplyMakesFewCalls lists the calls of apply for a pod whose image is present.
+func TestApplyMakesFewCalls(t *testing.T) {
+	t.Parallel()
+	c := podTest(t)
+	c.stdin = applyPod1
+	if got := c.run("apply", "-f", "-"); got.code != 0 {
+		t.Fatal(got)
+	}
+	want := []string{
+		"Version", "Status", // the runtime, and which of this host's it is
+		"ListPodSandbox", "ListContainers", // pods of the same name
+		"RunPodSandbox", "PodSandboxStatus", "ImageStatus", "CreateContainer", "StartContainer",
+		"ListPodSandbox", "ListContainers", "PodSandboxStatus", "ContainerStatus", // what became of it
+	}
+	if diff := cmp.Diff(want, c.stub.Methods()); diff != "" {
+		t.Errorf("%d calls: %s", len(c.stub.Methods()), diff)
 	}
 }
 

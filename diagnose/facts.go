@@ -105,9 +105,9 @@ func Open(ctx context.Context, conn *client.Conn, o Options) (*Collector, error)
 	if err != nil {
 		return nil, err
 	}
-	m, err := kuberuntime.New(ctx, kuberuntime.Options{
-		Runtime: conn.ClientConn(), Image: conn.ImageClientConn(), Endpoint: conn.RuntimeEndpoint, Dirs: o.Dirs, Host: host, Now: o.Now,
-	})
+	ko := kuberuntime.ConnOptions(conn)
+	ko.Dirs, ko.Host, ko.Now = o.Dirs, host, o.Now
+	m, err := kuberuntime.New(ctx, ko)
 	if err != nil {
 		return nil, err
 	}

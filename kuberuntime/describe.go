@@ -61,7 +61,7 @@ func (m *Manager) KnownPods(ctx context.Context) ([]*pod.Pod, error) {
 
 // Describe describes a pod. The manifest of a pod that was not made here is guessed from its containers.
 func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error) {
-	status, err := m.GetPodStatus(ctx, p.UID, p.Name, p.Namespace)
+	status, err := m.StatusOf(ctx, p)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package kuberuntime
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -104,7 +105,8 @@ func TestFinishedPodsStayFinished(t *testing.T) {
 				check("in the next", f.next(t))
 				engine.Store("two")
 				check("with a new engine", f.next(t))
-				d, err := f.next(t).Describe(t.Context(), &pod.Pod{UID: string(p.UID), Name: p.Name, Namespace: p.Namespace})
+				listed := cmp.Or(f.listed(t.Context(), p), &pod.Pod{UID: string(p.UID), Name: p.Name, Namespace: p.Namespace})
+				d, err := f.next(t).Describe(t.Context(), listed)
 				if err != nil || d.View.Phase != c.phase {
 					t.Errorf("described as %+v, %v", d, err)
 				}
@@ -239,7 +241,7 @@ func TestProbesOfTheNextProcess(t *testing.T) {
 	command := `{exec: {command: [sh, -c, "test -e ` + flag + `"]}, periodSeconds: 1, timeoutSeconds: 30, `
 	p, set := parse(t, `
   containers: [{name: a, image: "busybox:1", startupProbe: `+command+`failureThreshold: 1}, readinessProbe: `+command+`failureThreshold: 1000}}]`)
-	if _, err := f.Manager.Up(deadline(t), p, set, Wait{Until: UntilReady}); err != nil {
+	if _, _, err := f.Manager.Up(deadline(t), p, set, nil, Wait{Until: UntilReady}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Remove(flag); err != nil { // a file of the start

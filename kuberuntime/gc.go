@@ -321,7 +321,7 @@ func (m *Manager) whenLost(ctx context.Context, record *Record, sources Sources,
 		}
 		defer func() { failed = errors.Join(failed, lock.Remove()) }()
 	}
-	sandboxes, containers, err := m.listsOf(ctx, uid)
+	sandboxes, containers, err := m.labelled(ctx, uid)
 	if err != nil || len(sandboxes)+len(containers) > 0 || !sources.deleted(uid, false) {
 		return err
 	}

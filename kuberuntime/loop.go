@@ -194,12 +194,16 @@ func (l *Loop) RunOnce(ctx context.Context, wait Wait) error {
 	if pods, err = l.m.GetPods(ctx, true); err != nil {
 		return errors.Join(readErr, err)
 	}
+	byUID := map[string]*pod.Pod{}
+	for _, p := range pods {
+		byUID[p.UID] = p
+	}
 	ended := make(chan error)
 	for uid, want := range l.directory.pods {
 		go func() {
 			err := l.otherOfName(ctx, uid, want, pods)
 			if err == nil {
-				_, err = l.m.Up(ctx, want.pod, want.set, wait)
+				_, _, err = l.m.Up(ctx, want.pod, want.set, byUID[uid], wait)
 			}
 			if err != nil {
 				err = fmt.Errorf("%s: %w", FullName(want.pod), err)

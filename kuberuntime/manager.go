@@ -17,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/pod"
@@ -38,6 +39,8 @@ type Options struct {
 	Events func(Event)
 	// Endpoint names the runtime, so that pods of several runtimes on one host are told apart.
 	Endpoint string
+	// Version is the runtime's answer to Version; nil if it was not asked yet.
+	Version *runtimeapi.VersionResponse
 	// SerialPulls pulls one image at a time; PullQPS and PullBurst limit how often a pull may start, 0 for no limit. A
 	// pull above the limit fails, as a kubelet's, or with PullsWait waits for its turn.
 	SerialPulls bool
@@ -72,6 +75,11 @@ type Manager struct {
 	identity   identity // empty until the runtime was asked
 }
 
+// ConnOptions returns the options for a connection.
+func ConnOptions(c *client.Conn) Options {
+	return Options{Runtime: c.ClientConn(), Image: c.ImageClientConn(), Endpoint: c.RuntimeEndpoint, Version: c.Version}
+}
+
 const versionCacheTTL = 60 * time.Second
 
 // New returns a Manager of a runtime, which must speak our version of the CRI. It is NewKubeGenericRuntimeManager.
@@ -98,7 +106,10 @@ func New(ctx context.Context, o Options) (*Manager, error) {
 	if o.SerialPulls {
 		m.pulling = make(chan struct{}, 1)
 	}
-	v, err := m.askVersion(ctx)
+	v, err := o.Version, error(nil)
+	if v == nil {
+		v, err = m.askVersion(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -104,7 +104,19 @@ func (f *fixture) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, wait boo
 	if wait {
 		until = UntilDone
 	}
-	return f.Manager.Up(ctx, p, set, Wait{Until: until, MaxBackOff: DefaultMaxBackOff})
+	view, _, err := f.Manager.Up(ctx, p, set, f.listed(ctx, p), Wait{Until: until, MaxBackOff: DefaultMaxBackOff})
+	return view, err
+}
+
+// listed returns a pod as the runtime lists it, nil where there is none or the runtime does not answer.
+func (f *fixture) listed(ctx context.Context, p *v1.Pod) *pod.Pod {
+	pods, _ := f.GetPods(ctx, true)
+	for _, one := range pods {
+		if one.UID == string(p.UID) {
+			return one
+		}
+	}
+	return nil
 }
 
 func (f *fixture) reasons() []string {

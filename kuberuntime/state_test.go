@@ -44,7 +44,7 @@ func TestStateOfProbes(t *testing.T) {
   - {name: b, image: "busybox:1"}`)
 	done := make(chan error, 1)
 	go func() {
-		_, err := f.Manager.Up(deadline(t), p, set, Wait{Until: UntilReady})
+		_, _, err := f.Manager.Up(deadline(t), p, set, nil, Wait{Until: UntilReady})
 		done <- err
 	}()
 	s := f.state(t, "u1", func(s *PodState) bool { return s.Container("b") != nil && s.Container("b").Ready })

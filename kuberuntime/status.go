@@ -75,14 +75,20 @@ func isRunning(p *pod.Pod) bool {
 	})
 }
 
-// GetPodStatus reads the state of a pod's sandboxes and containers.
+// GetPodStatus reads the state of a pod with the kubelet's labels. Pods of other tools may lack them: GetPods finds
+// these as well.
 func (m *Manager) GetPodStatus(ctx context.Context, uid, name, namespace string) (*pod.Status, error) {
-	s := &pod.Status{UID: uid, Name: name, Namespace: namespace, At: m.o.Now()}
-	sandboxes, containers, err := m.listsOf(ctx, uid)
+	sandboxes, containers, err := m.labelled(ctx, uid)
 	if err != nil {
 		return nil, err
 	}
-	for _, sandbox := range sandboxes {
+	return m.StatusOf(ctx, &pod.Pod{UID: uid, Name: name, Namespace: namespace, Sandboxes: sandboxes, Containers: containers})
+}
+
+// StatusOf reads the state of the listed sandboxes and containers of a pod.
+func (m *Manager) StatusOf(ctx context.Context, p *pod.Pod) (*pod.Status, error) {
+	s := &pod.Status{UID: p.UID, Name: p.Name, Namespace: p.Namespace, At: m.o.Now()}
+	for _, sandbox := range p.Sandboxes {
 		resp, err := m.runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: sandbox.GetId()})
 		if isNotFound(err) {
 			continue
@@ -96,7 +102,7 @@ func (m *Manager) GetPodStatus(ctx context.Context, uid, name, namespace string)
 		return cmp.Or(cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()), cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()))
 	})
 	s.IPs = addresses(s.Sandboxes, m.o.Host.IPs)
-	for _, c := range containers {
+	for _, c := range p.Containers {
 		resp, err := m.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId()})
 		if isNotFound(err) {
 			continue
@@ -116,44 +122,19 @@ func (m *Manager) GetPodStatus(ctx context.Context, uid, name, namespace string)
 	return s, nil
 }
 
-// listsOf lists the sandboxes and containers of a pod: sandboxes by their label, or by their metadata, which is all that a
-// pod of runp may have; containers by the label and by their sandbox, as CRI-O does not label containers. Filters are
-// checked again: delete ends what is listed here.
-func (m *Manager) listsOf(ctx context.Context, uid string) (sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container, err error) {
-	for _, filter := range []*runtimeapi.PodSandboxFilter{{LabelSelector: map[string]string{kube.LabelPodUID: uid}}, nil} {
-		list, err := m.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: filter})
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, s := range list.GetItems() {
-			if s.GetMetadata().GetUid() == uid || uid != "" && s.GetLabels()[kube.LabelPodUID] == uid {
-				sandboxes = append(sandboxes, s)
-			}
-		}
-		if len(sandboxes) > 0 {
-			break
-		}
+// labelled lists the sandboxes and containers with a pod's label. The label is checked again: some runtimes ignore filters.
+func (m *Manager) labelled(ctx context.Context, uid string) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container, error) {
+	label := map[string]string{kube.LabelPodUID: uid}
+	sandboxes, err := m.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: label}})
+	if err != nil {
+		return nil, nil, err
 	}
-	own := map[string]bool{}
-	filters := []*runtimeapi.ContainerFilter{{LabelSelector: map[string]string{kube.LabelPodUID: uid}}}
-	for _, s := range sandboxes {
-		own[s.GetId()] = true
-		filters = append(filters, &runtimeapi.ContainerFilter{PodSandboxId: s.GetId()})
+	containers, err := m.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: label}})
+	if err != nil {
+		return nil, nil, err
 	}
-	listed := map[string]bool{}
-	for _, filter := range filters {
-		list, err := m.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: filter})
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, c := range list.GetContainers() {
-			if (own[c.GetPodSandboxId()] || uid != "" && c.GetLabels()[kube.LabelPodUID] == uid) && !listed[c.GetId()] {
-				containers = append(containers, c)
-				listed[c.GetId()] = true
-			}
-		}
-	}
-	return sandboxes, containers, nil
+	return slices.DeleteFunc(sandboxes.GetItems(), func(s *runtimeapi.PodSandbox) bool { return s.GetLabels()[kube.LabelPodUID] != uid }),
+		slices.DeleteFunc(containers.GetContainers(), func(c *runtimeapi.Container) bool { return c.GetLabels()[kube.LabelPodUID] != uid }), nil
 }
 
 // addresses returns those of the newest sandbox if it is ready, as the kubelet's determinePodSandboxIPs.

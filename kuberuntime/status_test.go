@@ -23,7 +23,7 @@ func TestStatusOfAPodWithoutLabels(t *testing.T) {
 		if p.Name != "bare" {
 			continue
 		}
-		status, err := f.GetPodStatus(t.Context(), p.UID, p.Name, p.Namespace)
+		status, err := f.StatusOf(t.Context(), p)
 		if err != nil || len(status.Sandboxes) != 1 || len(status.Containers) != 1 || status.Containers[0].Name != "a" {
 			t.Fatalf("got %+v, %v", status, err)
 		}

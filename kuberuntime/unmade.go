@@ -57,7 +57,7 @@ func (m *Manager) IsUnmade(ctx context.Context, u Unmade) bool {
 	if _, own := m.ownRecord(ctx, uid); !own {
 		return false
 	}
-	sandboxes, containers, err := m.listsOf(ctx, uid)
+	sandboxes, containers, err := m.labelled(ctx, uid)
 	return err == nil && len(sandboxes)+len(containers) == 0
 }
 

@@ -51,18 +51,23 @@ type Wait struct {
 const DefaultMaxBackOff = 2 * time.Minute
 
 // Up brings a pod up, as far as w says, and returns as soon as that is impossible. The next call goes on from there.
-func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) (*plan.View, error) {
+// listed is the pod as it was just listed, nil if the runtime has nothing of it. The view is of the status.
+func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, listed *pod.Pod, w Wait) (*plan.View, *pod.Status, error) {
+	listed = cmp.Or(listed, &pod.Pod{UID: string(p.UID), Name: p.Name, Namespace: p.Namespace})
 	defer m.prober.Keep(string(p.UID), nil)
 	defer m.closeState(string(p.UID)) // first: the state keeps the results of the probes
 	ended := ""                       // why the last step stopped the pod for good
 	var waits error                   // what the last step waited for
+	current, err := m.StatusOf(ctx, listed)
 	for first := true; ; first = false {
-		current, err := m.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
-		if err != nil {
-			return nil, waitError(ctx, err, waits)
+		if !first {
+			current, err = m.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
 		}
-		if err := m.recall(ctx, p, current); err != nil {
-			return nil, waitError(ctx, err, waits)
+		if err == nil {
+			err = m.recall(ctx, p, current)
+		}
+		if err != nil {
+			return nil, nil, waitError(ctx, err, waits)
 		}
 		m.WatchProbes(p, current)
 		m.reportEnds(p, current)
@@ -71,13 +76,13 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) 
 		// What runs before the first step may be what that step replaces.
 		if !first {
 			if done, err := isUp(p, view, current, w.Until, ended); done || err != nil {
-				return view, err
+				return view, current, err
 			}
 		}
 		result := m.SyncPod(ctx, p, set, current)
 		m.recordState(ctx, p, current, &result)
 		if result.Err != nil && (w.Until == UntilStarted || !result.OnlyBackOff() || result.backsOffLonger(w.MaxBackOff)) {
-			return view, waitError(ctx, startFailure(result.Err, current), waits)
+			return view, current, waitError(ctx, startFailure(result.Err, current), waits)
 		}
 		if result.Err == nil && result.Actions.KillPod && !result.Actions.CreateSandbox {
 			ended = result.Actions.SandboxReason
@@ -87,7 +92,7 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, w Wait) 
 		}
 		waits = cmp.Or(startFailure(result.Err, current), notYet(p, view, w.Until))
 		if err := m.pause(ctx, poll); err != nil {
-			return view, waitError(ctx, err, waits)
+			return view, current, waitError(ctx, err, waits)
 		}
 	}
 }
@@ -206,11 +211,11 @@ func (m *Manager) pause(ctx context.Context, d time.Duration) error {
 }
 
 // RemoveReplaced removes the pods of the same name that apply made of other manifests. It reports
-// whether there was one, and whether this very pod was there before.
-func (m *Manager) RemoveReplaced(ctx context.Context, p *v1.Pod) (replaced, existed bool, err error) {
+// whether there was one, and returns this very pod, nil if it was not there before.
+func (m *Manager) RemoveReplaced(ctx context.Context, p *v1.Pod) (replaced bool, listed *pod.Pod, err error) {
 	pods, err := m.GetPods(ctx, true)
 	if err != nil {
-		return false, false, err
+		return false, nil, err
 	}
 	var old []*pod.Pod
 	for _, other := range pods {
@@ -220,24 +225,24 @@ func (m *Manager) RemoveReplaced(ctx context.Context, p *v1.Pod) (replaced, exis
 		owner := m.OwnerOf(ctx, other)
 		switch {
 		case other.UID == string(p.UID):
-			existed = true
+			listed = other
 		case owner.Apply:
 			old = append(old, other)
 		case owner.Dir != "" || isRunning(other):
-			return false, existed, &ForeignPodError{Name: other.FullName(), UID: other.UID, Owner: owner}
+			return false, nil, &ForeignPodError{Name: other.FullName(), UID: other.UID, Owner: owner}
 		}
 	}
 	for _, other := range old {
 		m.event(p, "", EventKilling, "the manifest has changed: the pod is replaced")
-		status, err := m.GetPodStatus(ctx, other.UID, other.Name, other.Namespace)
+		status, err := m.StatusOf(ctx, other)
 		if err != nil {
-			return false, existed, err
+			return false, nil, err
 		}
 		if err := m.Remove(ctx, nil, status, nil); err != nil {
-			return false, existed, fmt.Errorf("replace pod %s: %w", other.FullName(), err)
+			return false, nil, fmt.Errorf("replace pod %s: %w", other.FullName(), err)
 		}
 	}
-	return len(old) > 0, existed, nil
+	return len(old) > 0, listed, nil
 }
 
 // Requests returns the requests that create a pod, to be shown: values from Secrets are masked. What only a running pod

@@ -226,7 +226,7 @@ func TestUpWaitsForTheEnd(t *testing.T) {
 			ctx := deadline(t)
 			done := make(chan error, 1)
 			go func() {
-				view, err := f.Manager.Up(ctx, p, set, Wait{Until: c.until})
+				view, _, err := f.Manager.Up(ctx, p, set, nil, Wait{Until: c.until})
 				if view.Phase != c.phase {
 					t.Errorf("the pod is %s, want %s", view.Phase, c.phase)
 				}
@@ -301,7 +301,7 @@ func TestUpEndsCrashLoops(t *testing.T) {
 					cancel(errors.New("no time left"))
 				}
 			})
-			if _, err := f.Manager.Up(limited, p, set, Wait{Until: UntilDone}); !errors.Is(err, ErrCrashLoopBackOff) || !strings.HasPrefix(err.Error(), "no time left: CrashLoopBackOff: container a ended with status 3") {
+			if _, _, err := f.Manager.Up(limited, p, set, f.listed(ctx, p), Wait{Until: UntilDone}); !errors.Is(err, ErrCrashLoopBackOff) || !strings.HasPrefix(err.Error(), "no time left: CrashLoopBackOff: container a ended with status 3") {
 				t.Errorf("without a limit: got %v", err)
 			}
 		})

@@ -130,7 +130,9 @@ func (env *Env) UnmadePods(ctx context.Context, conn *client.Conn, pods []*runti
 		return slices.ContainsFunc(pods, func(p *runtimeapi.PodSandbox) bool { return p.GetMetadata().GetUid() == uid })
 	})
 	if len(unmade) > 0 {
-		m, err := kuberuntime.New(ctx, kuberuntime.Options{Runtime: conn.ClientConn(), Image: conn.ImageClientConn(), Endpoint: conn.RuntimeEndpoint, Dirs: dirs, Now: env.Now})
+		o := kuberuntime.ConnOptions(conn)
+		o.Dirs, o.Now = dirs, env.Now
+		m, err := kuberuntime.New(ctx, o)
 		if err != nil {
 			env.Debugf("look for pods without a sandbox: %v", err)
 			return f.choosePods(rows), known

@@ -59,7 +59,7 @@ func (r *readiness) ofPod(ctx context.Context, sandbox *runtimeapi.PodSandboxSta
 	}
 	missing, probed := missingOf(state, newest)
 	if len(missing) == 0 && probed && !state.Managed {
-		return r.byOneAttempt(ctx, sandbox)
+		return r.byOneAttempt(ctx, sandbox, list.GetContainers())
 	}
 	return len(missing) == 0 && (state.Ready || !state.Managed), strings.Join(missing, ", "), nil
 }
@@ -86,22 +86,24 @@ func missingOf(state *kuberuntime.PodState, newest map[string]*runtimeapi.Contai
 }
 
 // byOneAttempt makes each startup and readiness probe of a pod once, at most once a second.
-func (r *readiness) byOneAttempt(ctx context.Context, sandbox *runtimeapi.PodSandboxStatus) (bool, string, error) {
+func (r *readiness) byOneAttempt(ctx context.Context, sandbox *runtimeapi.PodSandboxStatus, containers []*runtimeapi.Container) (bool, string, error) {
 	if r.last.sandbox == sandbox.GetId() && r.env.Now().Sub(r.last.at) < probePeriod {
 		return r.last.ready, r.last.missing, nil
 	}
 	if r.manager == nil {
-		m, err := kuberuntime.New(ctx, kuberuntime.Options{
-			Runtime: r.conn.ClientConn(), Image: r.conn.ImageClientConn(), Endpoint: r.conn.RuntimeEndpoint,
-			Dirs: pod.DefaultDirs(r.env.LookupEnv), Now: r.env.Now,
-		})
+		o := kuberuntime.ConnOptions(r.conn)
+		o.Dirs, o.Now = pod.DefaultDirs(r.env.LookupEnv), r.env.Now
+		m, err := kuberuntime.New(ctx, o)
 		if err != nil {
 			return false, "", err
 		}
 		r.manager = m
 	}
 	meta := sandbox.GetMetadata()
-	d, err := r.manager.Describe(ctx, &pod.Pod{UID: meta.GetUid(), Name: meta.GetName(), Namespace: meta.GetNamespace()})
+	d, err := r.manager.Describe(ctx, &pod.Pod{
+		UID: meta.GetUid(), Name: meta.GetName(), Namespace: meta.GetNamespace(),
+		Sandboxes: []*runtimeapi.PodSandbox{{Id: sandbox.GetId()}}, Containers: containers,
+	})
 	if err != nil {
 		return false, "", err
 	}

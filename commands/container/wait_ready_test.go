@@ -120,7 +120,7 @@ spec:
 	}
 	up := make(chan error, 1)
 	go func() {
-		_, err := m.Up(t.Context(), p, set, kuberuntime.Wait{Until: kuberuntime.UntilReady})
+		_, _, err := m.Up(t.Context(), p, set, nil, kuberuntime.Wait{Until: kuberuntime.UntilReady})
 		up <- err
 	}()
 	conn2 := connect(t, f.stub)

@@ -184,11 +184,11 @@ func (o *applyOptions) apply(ctx context.Context, env *cli.Env, r *podRuntime, p
 	}
 	defer unlock()
 	_, recordErr := r.Record(string(p.UID))
-	replaced, existed, err := r.RemoveReplaced(ctx, p)
+	replaced, listed, err := r.RemoveReplaced(ctx, p)
 	if err != nil {
 		return nil, "", err
 	}
-	view, err := r.Up(ctx, p, o.set, o.wait.Wait)
+	view, status, err := r.Up(ctx, p, o.set, listed, o.wait.Wait)
 	if err != nil {
 		if left := o.cleanUpOrReport(ctx, env, r, p, err, recordErr != nil); left != "" {
 			switch hint := cli.HintOf(err); {
@@ -201,23 +201,19 @@ func (o *applyOptions) apply(ctx context.Context, env *cli.Env, r *podRuntime, p
 		}
 		return nil, "", err
 	}
-	status, err := r.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
-	if err != nil {
-		return nil, "", err
-	}
-	end := endedAtOnce(p, view, status)
+	end := endedAtOnce(p, view)
 	if o.view.FormatFlag == "" {
-		err = env.Say("%s", appliedLine(p, view, end, status, replaced, existed))
+		err = env.Say("%s", appliedLine(p, view, end, status, replaced, listed != nil))
 	}
 	return r.APIPod(p, view, status), end, err
 }
 
 // endedAtOnce names the containers of a running pod that have failed or should still run: apply does not start them
-// again. The status is newer than the view.
-func endedAtOnce(p *v1.Pod, view *plan.View, status *pod.Status) string {
+// again.
+func endedAtOnce(p *v1.Pod, view *plan.View) string {
 	var ends []string
 	for _, c := range view.Containers {
-		s := status.Container(c.Container.Name)
+		s := c.Status
 		if s.Exited() && !c.Ephemeral && (c.Sidecar || !c.Init && (!s.Succeeded() || plan.ShouldRestart(p, c.Container, s))) && view.Phase == v1.PodRunning {
 			ends = append(ends, fmt.Sprintf("container %s has exited with status %d", s.Name, s.ExitCode))
 		}

@@ -237,7 +237,14 @@ func deletePod(ctx context.Context, env *cli.Env, r *podRuntime, p *pod.Pod, gra
 		return err
 	}
 	defer unlock()
-	status, err := r.GetPodStatus(ctx, p.UID, p.Name, p.Namespace)
+	pods, err := r.GetPods(ctx, true) // again: the lock's last holder may have changed it
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(pods, func(now *pod.Pod) bool { return now.UID == p.UID }); i >= 0 {
+		p = pods[i]
+	}
+	status, err := r.StatusOf(ctx, p)
 	if err != nil {
 		return err
 	}

@@ -78,21 +78,20 @@ func openPodRuntime(ctx context.Context, env *cli.Env, o podRuntimeOptions) (*po
 		return nil, err
 	}
 	r := &podRuntime{conn: conn, dirs: pod.DefaultDirs(env.LookupEnv)}
-	var pull func(context.Context, string, *runtimeapi.AuthConfig, *runtimeapi.PodSandboxConfig) (string, error)
-	if o.progress {
-		pull = env.PullInLines(conn)
+	ko := kuberuntime.ConnOptions(conn)
+	ko.Dirs, ko.Host, ko.Now = r.dirs, host, env.Now
+	ko.Auth = func(ctx context.Context, image string) (*runtimeapi.AuthConfig, error) {
+		// A credential helper may hang. The limit is the kubelet's for its plugins.
+		ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("none after a minute"))
+		defer cancel()
+		return auth.Lookup(ctx, image, auth.Options{LookupEnv: env.LookupEnv, Plugins: o.plugins.Plugins, Stderr: env.Err})
 	}
-	r.Manager, err = kuberuntime.New(ctx, kuberuntime.Options{
-		Runtime: conn.ClientConn(), Image: conn.ImageClientConn(), Endpoint: conn.RuntimeEndpoint, Dirs: r.dirs, Host: host, Now: env.Now,
-		Auth: func(ctx context.Context, image string) (*runtimeapi.AuthConfig, error) {
-			// A credential helper may hang. The limit is the kubelet's for its plugins.
-			ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("none after a minute"))
-			defer cancel()
-			return auth.Lookup(ctx, image, auth.Options{LookupEnv: env.LookupEnv, Plugins: o.plugins.Plugins, Stderr: env.Err})
-		},
-		Events: keepEvents(env, r.dirs, o.steps),
-		Pull:   pull, SerialPulls: o.serial, PullQPS: o.qps, PullBurst: o.burst, PullsWait: o.pullsWait, Registerer: o.registerer,
-	})
+	ko.Events, ko.Registerer = keepEvents(env, r.dirs, o.steps), o.registerer
+	ko.SerialPulls, ko.PullQPS, ko.PullBurst, ko.PullsWait = o.serial, o.qps, o.burst, o.pullsWait
+	if o.progress {
+		ko.Pull = env.PullInLines(conn)
+	}
+	r.Manager, err = kuberuntime.New(ctx, ko)
 	if err != nil {
 		return nil, cli.Join(err, conn.Close())
 	}

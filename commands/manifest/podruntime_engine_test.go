@@ -153,7 +153,7 @@ spec:
 			t.Fatal(err)
 		}
 		p := set.Pods[0].Pod
-		_, upErr := r.Up(ctx, p, set, kuberuntime.Wait{})
+		_, _, upErr := r.Up(ctx, p, set, nil, kuberuntime.Wait{})
 		status, err := r.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
 		if err != nil {
 			t.Fatal(err)

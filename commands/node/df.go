@@ -120,7 +120,9 @@ func (n *nodeDisk) list() {
 
 // plan finds what gc would remove of the directories of pods.
 func (n *nodeDisk) plan() error {
-	m, err := kuberuntime.New(n.ctx, kuberuntime.Options{Runtime: n.conn.ClientConn(), Image: n.conn.ImageClientConn(), Endpoint: n.conn.RuntimeEndpoint, Dirs: n.dirs, Now: n.env.Now})
+	o := kuberuntime.ConnOptions(n.conn)
+	o.Dirs, o.Now = n.dirs, n.env.Now
+	m, err := kuberuntime.New(n.ctx, o)
 	if err != nil {
 		return err
 	}

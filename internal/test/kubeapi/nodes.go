@@ -109,10 +109,9 @@ func (s *Server) openRuntime(ctx context.Context, endpoint string) (*nodeRuntime
 	if err := os.MkdirAll(s.logs, 0o755); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	m, err := kuberuntime.New(ctx, kuberuntime.Options{
-		Runtime: conn.ClientConn(), Image: conn.ImageClientConn(), Endpoint: conn.RuntimeEndpoint, Host: host,
-		Dirs: pod.Dirs{Root: filepath.Dir(s.logs), Logs: s.logs}, Events: s.podEvent,
-	})
+	o := kuberuntime.ConnOptions(conn)
+	o.Host, o.Dirs, o.Events = host, pod.Dirs{Root: filepath.Dir(s.logs), Logs: s.logs}, s.podEvent
+	m, err := kuberuntime.New(ctx, o)
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
