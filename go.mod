@@ -33,7 +33,7 @@ require (
 	github.com/moby/sys/mountinfo v0.7.3
 	github.com/moby/term v0.5.2
 	github.com/muesli/cancelreader v0.2.2
-	github.com/olekukonko/tablewriter v1.1.5
+	github.com/olekukonko/tablewriter v1.0.9
 	github.com/opencontainers/cgroups v0.1.0
 	github.com/opencontainers/go-digest v1.0.0
 	github.com/opencontainers/image-spec v1.1.1
