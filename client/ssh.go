@@ -9,12 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/crishim/crishim/internal/lazyregexp"
 	"github.com/crishim/crishim/internal/rundir"
 )
 
@@ -27,7 +27,7 @@ const (
 
 // tunnelDirs hold the control socket of ssh, which it creates under another name,
 // and the sockets that it forwards.
-var tunnelDirs = rundir.Kind{Name: "ssh", Entries: regexp.MustCompile(`c(\.[0-9A-Za-z]{16})?|s[0-9]*|f[0-9]+`)}
+var tunnelDirs = rundir.Kind{Name: "ssh", Entries: lazyregexp.New(`^(c(\.[0-9A-Za-z]{16})?|s[0-9]*|f[0-9]+)$`)}
 
 // sshTunnel is an ssh process that forwards sockets and addresses of another machine over one connection.
 type sshTunnel struct {

@@ -7,10 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"sync"
 	"time"
 
+	"github.com/crishim/crishim/internal/lazyregexp"
 	"github.com/crishim/crishim/internal/rundir"
 	"github.com/crishim/crishim/shim/stream"
 )
@@ -80,7 +80,7 @@ const temporaryTimeout = 10 * time.Second
 
 var shimDirs = rundir.Kind{
 	Name:    "shim",
-	Entries: regexp.MustCompile(`cri\.sock|exec(/` + stream.RecordName + `)?|engine`),
+	Entries: lazyregexp.New(`^(cri\.sock|exec(/` + stream.RecordName + `)?|engine)$`),
 }
 
 // sweep ends the recorded processes and removes the containers of killed commands. A directory whose containers could

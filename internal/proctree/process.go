@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +21,8 @@ import (
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
 var ErrGone = errors.New("process is gone")
@@ -76,7 +77,7 @@ func (p Process) InContainer(id string) bool {
 }
 
 // containerIDs are whole ids: part of one would be found in other groups.
-var containerIDs = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var containerIDs = lazyregexp.New(`^[0-9a-f]{64}$`)
 
 // Named reports whether a group's directory has the id in its name, as in /docker/ID, docker-ID.scope or
 // system.slice:docker:ID.

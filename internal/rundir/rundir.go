@@ -17,7 +17,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,6 +25,7 @@ import (
 
 	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/internal/filelock"
+	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
 const (
@@ -41,8 +41,8 @@ const (
 const MaxSocketPath = 107
 
 type Kind struct {
-	Name    string         // the directory is Name-ID
-	Entries *regexp.Regexp // paths of all that is ever made in it, relative to it
+	Name    string             // the directory is Name-ID
+	Entries *lazyregexp.Regexp // matches the whole of each path that is ever made in it, relative to it
 }
 
 type Dir struct {
@@ -203,7 +203,7 @@ func (d *Dir) empty(sub string) error {
 	errs := []error{err, f.Close()}
 	for _, entry := range entries {
 		name := path.Join(sub, entry.Name())
-		if at := d.kind.Entries.FindStringIndex(name); at == nil || at[0] != 0 || at[1] != len(name) {
+		if !d.kind.Entries.MatchString(name) {
 			errs = append(errs, fmt.Errorf("%s is left there: %s is not crishim's", d.Path, strconv.Quote(name)))
 			continue
 		}

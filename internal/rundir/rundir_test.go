@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,10 +12,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/crishim/crishim/internal/lazyregexp"
 	"github.com/crishim/crishim/internal/test"
 )
 
-var kind = Kind{Name: "test", Entries: regexp.MustCompile(`a|b(/[0-9]+)?`)}
+var kind = Kind{Name: "test", Entries: lazyregexp.New(`^(a|b(/[0-9]+)?)$`)}
 
 func write(t *testing.T, path string) {
 	t.Helper()

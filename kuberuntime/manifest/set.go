@@ -10,7 +10,6 @@ import (
 	"maps"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -22,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
+
+	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
 // Source is where in the input an object was.
@@ -73,11 +74,11 @@ func (p *parser) add(file string, data []byte) {
 	}
 }
 
-var mergeKey = regexp.MustCompile(`(?m)(^|[\s{,])<<\s*:`)
+var mergeKey = lazyregexp.New(`(?m)(^|[\s{,])<<\s*:`)
 
 // decodeDocument turns YAML or JSON into maps, lists and scalars with exact numbers.
 func (p *parser) decodeDocument(data []byte) (any, error) {
-	hasMerges := mergeKey.Match(data)
+	hasMerges := mergeKey.MatchString(string(data))
 	if hasMerges || bytes.IndexByte(data, '&') >= 0 && bytes.IndexByte(data, '*') >= 0 && !json.Valid(data) {
 		var root yamlv3.Node
 		if err := yamlv3.Unmarshal(data, &root); err != nil {
