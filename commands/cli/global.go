@@ -73,7 +73,7 @@ func (env *Env) globalFlags() []urfave.Flag {
 		DurationFlag(&g.timeout, "timeout", "timeout of one operation: 5, 5s, 1m (default by operation)", "t"),
 		DurationFlag(&g.connectTimeout, "connect-timeout", "timeout of connecting (default 2s)"),
 		BoolFlag(&g.debug, "debug", "print on stderr what is done and how long it takes", "D"),
-		&urfave.IntFlag{Name: "max-retries", Destination: &g.maxRetries, Value: g.maxRetries, DefaultText: "not at all", Usage: "retry `N` times, or without end for -1, when the endpoint is missing or refuses connections"},
+		IntFlag(&g.maxRetries, "max-retries", "retry `N` times, or without end for -1, when the endpoint is missing or refuses connections (default none)"),
 		WordFlag(&g.compat, []string{"crictl"}, "compat", "keep the defaults, output and exit codes of `TOOL` (crictl)"),
 		WordFlag(&g.errorFormat, []string{"text", errorJSON}, "error-format", "print errors and warnings as `FORMAT`: text, json (one object a line)"),
 		WordFlag(&g.color, []string{"auto", "always", "never"}, "color", "colour headers and states `WHEN`: auto, always, never (default auto: on a terminal, unless NO_COLOR is set)"),
