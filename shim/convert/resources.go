@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,8 +13,6 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
 const (
@@ -115,7 +114,7 @@ func CgroupFiles(r *runtimeapi.LinuxContainerResources, v2 bool) (map[string]str
 }
 
 // cgroupFile never leaves its directory.
-var cgroupFile = lazyregexp.New(`^[a-zA-Z0-9_][a-zA-Z0-9_.]*\.[a-zA-Z0-9_.]*[a-zA-Z0-9_]$`)
+var cgroupFile = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9_.]*\.[a-zA-Z0-9_.]*[a-zA-Z0-9_]$`)
 
 func limit(name, text string) (int64, error) {
 	if text == "max" {
