@@ -40,6 +40,10 @@ func (s *syncing) prepare(ctx context.Context) error {
 		return err
 	}
 	s.m.recordState(ctx, s.pod, s.status, nil) // the pod has a directory now
+	if err := s.checkRuntime(ctx); err != nil {
+		s.m.warn(s.pod, "", EventSandboxFailed, "%v", err)
+		return err
+	}
 	made, err := s.m.volumes.Setup(s.pod, s.set)
 	if err != nil {
 		s.m.warn(s.pod, "", EventVolumes, "%v", err)
@@ -72,24 +76,28 @@ func (s *syncing) prepare(ctx context.Context) error {
 	return nil
 }
 
-// createSandbox is the kubelet's createPodSandbox, with its runtimeClassManager.
-func (s *syncing) createSandbox(ctx context.Context) error {
-	if err := os.MkdirAll(s.config.GetLogDirectory(), 0o755); err != nil {
-		return fmt.Errorf("make the log directory: %w", err)
-	}
-	handler := ""
+// checkRuntime finds the handler of the pod's RuntimeClass, as the kubelet's runtimeClassManager, and refuses what it cannot do.
+func (s *syncing) checkRuntime(ctx context.Context) error {
 	if name := s.pod.Spec.RuntimeClassName; name != nil {
 		class := s.set.RuntimeClasses[*name]
 		if class == nil {
 			return fmt.Errorf("RuntimeClass %s not found", *name)
 		}
-		handler = class.Handler
+		s.handler = class.Handler
+	}
+	return s.checkFeatures(ctx)
+}
+
+// createSandbox is the kubelet's createPodSandbox.
+func (s *syncing) createSandbox(ctx context.Context) error {
+	if err := os.MkdirAll(s.config.GetLogDirectory(), 0o755); err != nil {
+		return fmt.Errorf("make the log directory: %w", err)
 	}
 	release, err := s.m.takeHostPorts(ctx, s.pod)
 	if err != nil {
 		return err
 	}
-	created, err := s.m.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: s.config, RuntimeHandler: handler})
+	created, err := s.m.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: s.config, RuntimeHandler: s.handler})
 	if released := release(); err == nil {
 		err = released
 	}
@@ -216,6 +224,7 @@ func (s *syncing) containerConfig(c *v1.Container, image *runtimeapi.Image, rest
 	if err != nil {
 		return nil, err
 	}
+	s.possible(c, in.Mounts)
 	const hosts = "/etc/hosts"
 	uid, taken := string(s.pod.UID), map[string]bool{}
 	for _, mount := range in.Mounts {

@@ -96,10 +96,13 @@ type syncing struct {
 	actions *plan.Actions
 	sandbox string // id
 	config  *runtimeapi.PodSandboxConfig
-	ips     []string
-	volumes map[string]volume.Made
-	images  map[string]*runtimeapi.Image // image volumes by reference
-	result  *SyncResult
+	handler string // of the pod's RuntimeClass
+	// features of the handler; nil for a pod that depends on none.
+	features *runtimeapi.RuntimeHandlerFeatures
+	ips      []string
+	volumes  map[string]volume.Made
+	images   map[string]*runtimeapi.Image // image volumes by reference
+	result   *SyncResult
 }
 
 // SyncPod does the next step for a pod: it kills containers, creates the sandbox, and starts containers. Init containers

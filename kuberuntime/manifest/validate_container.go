@@ -25,13 +25,7 @@ func (v *validator) containers(spec *field.Path) {
 	names := map[string]bool{}
 	hostPorts := map[string]bool{}
 	for i, c := range Containers(v.pod) {
-		at := spec.Child("initContainers").Index(i)
-		switch {
-		case i >= init+regular:
-			at = spec.Child("ephemeralContainers").Index(i - init - regular)
-		case i >= init:
-			at = spec.Child("containers").Index(i - init)
-		}
+		at := ContainerPath(v.pod, i)
 		if v.required(at.Child("name"), c.Name) {
 			v.text(at.Child("name"), c.Name, validation.IsDNS1123Label)
 			v.unique(at.Child("name"), names, c.Name)
@@ -53,6 +47,18 @@ func (v *validator) containers(spec *field.Path) {
 			v.errs = append(v.errs, field.NotFound(at.Child("targetContainerName"), target))
 		}
 	}
+}
+
+// ContainerPath returns the path of a container in a manifest by its index in Containers.
+func ContainerPath(pod *v1.Pod, i int) *field.Path {
+	spec, init, regular := field.NewPath("spec"), len(pod.Spec.InitContainers), len(pod.Spec.Containers)
+	switch {
+	case i < init:
+		return spec.Child("initContainers").Index(i)
+	case i < init+regular:
+		return spec.Child("containers").Index(i - init)
+	}
+	return spec.Child("ephemeralContainers").Index(i - init - regular)
 }
 
 func (v *validator) container(c *v1.Container, at *field.Path, hostPorts map[string]bool) {

@@ -53,23 +53,29 @@ func TestStatusTellsWhyTheEngineIsNotReady(t *testing.T) {
 }
 
 func TestStatusListsHandlers(t *testing.T) {
-	n := newTest(aboutEngine{info: system.Info{
+	engine := aboutEngine{info: system.Info{
 		Runtimes: map[string]system.RuntimeWithStatus{
 			"runc": {Status: map[string]string{"org.opencontainers.runtime-spec.features": `{"mountOptions":["ro","rro"]}`}}, "crun": {},
 		},
 		DefaultRuntime: "runc", CgroupDriver: "cgroupfs",
-	}, version: func() (types.Version, error) { return types.Version{APIVersion: "1.45"}, nil }})
-	resp, err := n.Status(t.Context(), &runtimeapi.StatusRequest{})
-	if err != nil {
-		t.Fatal(err)
+	}, version: func() (types.Version, error) { return types.Version{APIVersion: "1.45"}, nil }}
+	check := func(want string) {
+		t.Helper()
+		resp, err := newTest(engine).Status(t.Context(), &runtimeapi.StatusRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, h := range resp.GetRuntimeHandlers() {
+			got = append(got, fmt.Sprint(h.GetName(), "=", h.GetFeatures().GetRecursiveReadOnlyMounts()))
+		}
+		if got := strings.Join(got, " "); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
-	var got []string
-	for _, h := range resp.GetRuntimeHandlers() {
-		got = append(got, fmt.Sprint(h.GetName(), "=", h.GetFeatures().GetRecursiveReadOnlyMounts()))
-	}
-	if got := strings.Join(got, " "); got != "=true crun=false runc=true" {
-		t.Errorf("got %q", got)
-	}
+	check("=true crun=false runc=true")
+	engine.info.SecurityOptions = []string{"name=selinux"}
+	check("=false crun=false runc=false")
 }
 
 func TestRuntimeConfigNeverGuesses(t *testing.T) {

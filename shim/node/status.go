@@ -13,6 +13,7 @@ import (
 	"github.com/docker/docker/api/types/versions"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/shim/convert"
 	"github.com/crishim/crishim/shim/docker"
 )
 
@@ -103,6 +104,7 @@ func handlers(info system.Info, api string) []*runtimeapi.RuntimeHandler {
 	if len(info.Runtimes) == 0 {
 		return nil
 	}
+	selinux := convert.HasSecurity(info.SecurityOptions, "selinux") // the engine cannot relabel such mounts
 	var list []*runtimeapi.RuntimeHandler
 	for _, name := range append([]string{""}, slices.Sorted(maps.Keys(info.Runtimes))...) {
 		runtime := info.Runtimes[cmp.Or(name, info.DefaultRuntime)]
@@ -111,7 +113,7 @@ func handlers(info system.Info, api string) []*runtimeapi.RuntimeHandler {
 		}
 		known := json.Unmarshal([]byte(runtime.Status["org.opencontainers.runtime-spec.features"]), &features) == nil
 		list = append(list, &runtimeapi.RuntimeHandler{Name: name, Features: &runtimeapi.RuntimeHandlerFeatures{
-			RecursiveReadOnlyMounts: known && !versions.LessThan(api, recursiveAPI) && slices.Contains(features.MountOptions, "rro"),
+			RecursiveReadOnlyMounts: known && !selinux && !versions.LessThan(api, recursiveAPI) && slices.Contains(features.MountOptions, "rro"),
 		}})
 	}
 	return list

@@ -1,0 +1,75 @@
+package kuberuntime
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/crishim/crishim/kuberuntime/manifest"
+)
+
+// checkFeatures refuses the fields of a pod that the runtime ignores, by what it says in Status of itself and of the
+// pod's handler. The runtime is asked only for pods with such fields. Runtimes before CRI 1.31 have no features.
+func (s *syncing) checkFeatures(ctx context.Context) error {
+	spec := field.NewPath("spec")
+	var needGroups, needRecursive []*field.Path
+	asks := false
+	if ptr.Deref(s.pod.Spec.SecurityContext.SupplementalGroupsPolicy, v1.SupplementalGroupsPolicyMerge) == v1.SupplementalGroupsPolicyStrict {
+		needGroups = append(needGroups, spec.Child("securityContext", "supplementalGroupsPolicy"))
+	}
+	for i, c := range manifest.Containers(s.pod) {
+		for j, m := range c.VolumeMounts {
+			switch ptr.Deref(m.RecursiveReadOnly, v1.RecursiveReadOnlyDisabled) {
+			case v1.RecursiveReadOnlyEnabled:
+				needRecursive = append(needRecursive, manifest.ContainerPath(s.pod, i).Child("volumeMounts").Index(j).Child("recursiveReadOnly"))
+			case v1.RecursiveReadOnlyIfPossible:
+				asks = true
+			}
+		}
+	}
+	if !asks && len(needGroups)+len(needRecursive) == 0 {
+		return nil
+	}
+	resp, err := s.m.runtime.Status(ctx, &runtimeapi.StatusRequest{})
+	if err != nil {
+		return fmt.Errorf("ask for the runtime's features: %w", err)
+	}
+	s.features = featuresOf(resp, s.handler)
+	var errs field.ErrorList
+	refuse := func(paths []*field.Path, what string) {
+		for _, path := range paths {
+			errs = append(errs, field.Forbidden(path, s.m.name+" does not say that it has "+what))
+		}
+	}
+	if !resp.GetFeatures().GetSupplementalGroupsPolicy() {
+		refuse(needGroups, "the policy Strict")
+	}
+	if !s.features.GetRecursiveReadOnlyMounts() {
+		refuse(needRecursive, "recursive read-only mounts")
+	}
+	return errs.ToAggregate()
+}
+
+// featuresOf returns what a handler can do, nil if the runtime does not tell.
+func featuresOf(resp *runtimeapi.StatusResponse, handler string) *runtimeapi.RuntimeHandlerFeatures {
+	for _, h := range resp.GetRuntimeHandlers() {
+		if h.GetName() == handler {
+			return h.GetFeatures()
+		}
+	}
+	return nil
+}
+
+// possible makes the mounts of a container recursively read-only that the manifest wants so where possible. The mounts
+// are in the order of the manifest's.
+func (s *syncing) possible(c *v1.Container, mounts []*runtimeapi.Mount) {
+	for i, at := range c.VolumeMounts {
+		if ptr.Deref(at.RecursiveReadOnly, v1.RecursiveReadOnlyDisabled) == v1.RecursiveReadOnlyIfPossible {
+			mounts[i].RecursiveReadOnly = s.features.GetRecursiveReadOnlyMounts()
+		}
+	}
+}
