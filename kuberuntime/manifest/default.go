@@ -40,6 +40,7 @@ func Default(pod *v1.Pod) {
 	}
 	for _, c := range Containers(pod) {
 		defaultContainer(c, spec)
+		defaultAppArmor(c, pod.Annotations)
 	}
 }
 

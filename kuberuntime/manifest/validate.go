@@ -114,6 +114,7 @@ func (v *validator) metadata(path *field.Path) {
 	if size > maxAnnotations {
 		v.errs = append(v.errs, field.TooLong(path.Child("annotations"), "", maxAnnotations))
 	}
+	v.appArmorAnnotations(path.Child("annotations"))
 }
 
 func (v *validator) spec(path *field.Path) {

@@ -63,7 +63,7 @@ func PlanMounts(c *v1.Container, made map[string]Made) []*runtimeapi.Mount {
 // newMount returns a mount of a whole volume, or of a path in an image.
 func newMount(at *v1.VolumeMount, volume Made, sub string) *runtimeapi.Mount {
 	mount := &runtimeapi.Mount{
-		ContainerPath: at.MountPath, HostPath: volume.Path, Readonly: at.ReadOnly || volume.ReadOnly,
+		ContainerPath: at.MountPath, HostPath: volume.Path, Readonly: at.ReadOnly || volume.ReadOnly, SelinuxRelabel: volume.Relabel,
 		RecursiveReadOnly: ptr.Deref(at.RecursiveReadOnly, v1.RecursiveReadOnlyDisabled) == v1.RecursiveReadOnlyEnabled,
 	}
 	if !filepath.IsAbs(at.MountPath) {

@@ -27,6 +27,7 @@ import (
 type Made struct {
 	Path     string // on the host
 	ReadOnly bool   // whatever the mount says
+	Relabel  bool   // for SELinux: volumes that the pod runtime makes, none of the host's
 	Image    *v1.ImageVolumeSource
 }
 
@@ -47,7 +48,7 @@ func (m *Maker) Plan(p *v1.Pod) map[string]Made {
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
 		directory := func(kind string) Made {
-			return Made{Path: m.Dirs.Volume(string(p.UID), kind, v.Name), ReadOnly: kind != "empty-dir"}
+			return Made{Path: m.Dirs.Volume(string(p.UID), kind, v.Name), ReadOnly: kind != "empty-dir", Relabel: true}
 		}
 		switch {
 		case v.HostPath != nil:

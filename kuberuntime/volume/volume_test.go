@@ -468,7 +468,7 @@ func TestMounts(t *testing.T) {
 	}
 	m := maker(t)
 	m.BindMount = func(string, string) error { return unix.EPERM } // as for a user without root
-	made := map[string]Made{"v": {Path: volume}, "ro": {Path: volume, ReadOnly: true}, "img": {Image: &v1.ImageVolumeSource{Reference: "data:1"}, ReadOnly: true}}
+	made := map[string]Made{"v": {Path: volume}, "own": {Path: volume, Relabel: true}, "ro": {Path: volume, ReadOnly: true}, "img": {Image: &v1.ImageVolumeSource{Reference: "data:1"}, ReadOnly: true}}
 	expand := func(s string) (string, error) { return strings.ReplaceAll(s, "$(NAME)", "pod1"), nil }
 	ref := func(image string) string { return "sha256:" + image }
 	mount := func(at v1.VolumeMount) (*runtimeapi.Mount, error) {
@@ -485,6 +485,7 @@ func TestMounts(t *testing.T) {
 		want *runtimeapi.Mount
 	}{
 		{"plain", v1.VolumeMount{Name: "v", MountPath: "/a"}, &runtimeapi.Mount{ContainerPath: "/a", HostPath: volume}},
+		{"labelled", v1.VolumeMount{Name: "own", MountPath: "/a"}, &runtimeapi.Mount{ContainerPath: "/a", HostPath: volume, SelinuxRelabel: true}},
 		{"read-only", v1.VolumeMount{Name: "v", MountPath: "a", ReadOnly: true}, &runtimeapi.Mount{ContainerPath: "/a", HostPath: volume, Readonly: true}},
 		{"of a read-only volume", v1.VolumeMount{Name: "ro", MountPath: "/a"}, &runtimeapi.Mount{ContainerPath: "/a", HostPath: volume, Readonly: true}},
 		{"read-only all the way down", v1.VolumeMount{Name: "v", MountPath: "/a", ReadOnly: true, RecursiveReadOnly: &recursive},
@@ -517,5 +518,24 @@ func TestMounts(t *testing.T) {
 	}
 	if got, err := mount(v1.VolumeMount{Name: "v", MountPath: "/a", SubPathExpr: "$(NAME)"}); !errors.Is(err, errNoMount) || strings.Contains(err.Error(), "pod1") {
 		t.Errorf("without root: got %v, %v, want a sentence without the variable's value", got, err)
+	}
+}
+
+// TestOwnVolumesAreRelabelled: SELinux labels are for what the pod runtime makes, never for directories of the host.
+func TestOwnVolumesAreRelabelled(t *testing.T) {
+	t.Parallel()
+	var p v1.Pod
+	sources := map[string]v1.VolumeSource{
+		"hostPath": {HostPath: &v1.HostPathVolumeSource{Path: "/srv"}}, "image": {Image: &v1.ImageVolumeSource{}},
+		"emptyDir": {EmptyDir: &v1.EmptyDirVolumeSource{}}, "configMap": {ConfigMap: &v1.ConfigMapVolumeSource{}}, "secret": {Secret: &v1.SecretVolumeSource{}},
+		"projected": {Projected: &v1.ProjectedVolumeSource{}}, "downwardAPI": {DownwardAPI: &v1.DownwardAPIVolumeSource{}},
+	}
+	for name, source := range sources {
+		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: name, VolumeSource: source})
+	}
+	for name, made := range maker(t).Plan(&p) {
+		if want := name != "hostPath" && name != "image"; made.Relabel != want {
+			t.Errorf("%s: got %v, want %v", name, made.Relabel, want)
+		}
 	}
 }
