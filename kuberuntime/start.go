@@ -23,6 +23,7 @@ import (
 	"github.com/crishim/crishim/internal/ocierror"
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/pod"
+	"github.com/crishim/crishim/kuberuntime/volume"
 )
 
 // Errors of starting a container, with the names by which a kubelet shows them.
@@ -206,7 +207,7 @@ func nextLog(dir string) int {
 // containerConfig is the kubelet's generateContainerConfig.
 func (s *syncing) containerConfig(c *v1.Container, image *runtimeapi.Image, restarts, attempt int, target *pod.ContainerStatus) (*runtimeapi.ContainerConfig, error) {
 	in := criconfig.ContainerInput{
-		Pod: s.pod, Container: c, Set: s.set, Restarts: restarts, Attempt: attempt, ImageRef: image.GetId(), PodIPs: s.ips,
+		Pod: s.pod, Container: c, Restarts: restarts, Attempt: attempt, ImageRef: image.GetId(),
 		ImageUser: criconfig.ImageUser{Name: image.GetUsername()},
 	}
 	if uid := image.GetUid(); uid != nil {
@@ -215,11 +216,12 @@ func (s *syncing) containerConfig(c *v1.Container, image *runtimeapi.Image, rest
 	if target != nil {
 		in.TargetID = target.ID
 	}
-	env, err := criconfig.Env(s.pod, c, s.set, s.m.o.Host, s.ips)
-	if err != nil {
+	files := func(name, path string) ([]byte, error) { return volume.ReadFile(s.volumes[name], path) }
+	var err error
+	if in.Env, err = criconfig.Env(s.pod, c, s.set, s.m.o.Host, s.ips, files); err != nil {
 		return nil, err
 	}
-	expand := func(text string) (string, error) { return criconfig.ExpandAll(text, env) }
+	expand := func(text string) (string, error) { return criconfig.ExpandAll(text, in.Env) }
 	in.Mounts, err = s.m.volumes.Mounts(s.pod, c, s.volumes, expand, func(ref string) string { return s.images[ref].GetId() })
 	if err != nil {
 		return nil, err

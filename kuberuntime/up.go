@@ -269,7 +269,11 @@ func Requests(p *v1.Pod, set *manifest.Set, host criconfig.Host, dirs pod.Dirs) 
 		mounts = append(mounts,
 			&runtimeapi.Mount{ContainerPath: "/etc/hosts", HostPath: dirs.Hosts(string(p.UID))},
 			&runtimeapi.Mount{ContainerPath: c.TerminationMessagePath, HostPath: filepath.Join(dirs.Container(string(p.UID), c.Name), "00000000")})
-		in := criconfig.ContainerInput{Pod: p, Container: c, Set: &masked, ImageRef: c.Image, Mounts: mounts}
+		env, err := criconfig.Env(p, c, &masked, host, nil, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		in := criconfig.ContainerInput{Pod: p, Container: c, Env: env, ImageRef: c.Image, Mounts: mounts}
 		if sc := p.Spec.SecurityContext; c.SecurityContext == nil || c.SecurityContext.RunAsUser == nil && sc.RunAsUser == nil {
 			in.ImageUser.UID = new(int64(1)) // the image's user is known once it is pulled
 		}

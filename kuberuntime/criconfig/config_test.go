@@ -91,7 +91,7 @@ func TestEnv(t *testing.T) {
     - {name: GONE, valueFrom: {configMapKeyRef: {name: conf, key: gone, optional: true}}}
 `, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: conf}\ndata: {a: A, 'b': B}",
 		"apiVersion: v1\nkind: Secret\nmetadata: {name: key}\nstringData: {k: secret}")
-	env, err := Env(p, &p.Spec.Containers[0], set, testHost(), []string{"10.0.0.2"})
+	env, err := Env(p, &p.Spec.Containers[0], set, testHost(), []string{"10.0.0.2"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,11 @@ func TestContainer(t *testing.T) {
 `)
 	g := &Generator{Host: testHost(), Dirs: pod.Dirs{Root: "/root", Logs: "/logs"}}
 	c := &p.Spec.Containers[0]
-	got, err := g.Container(ContainerInput{Pod: p, Container: c, Set: set, Restarts: 3, Attempt: 4, ImageRef: "sha256:1"})
+	env, err := Env(p, c, set, g.Host, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := g.Container(ContainerInput{Pod: p, Container: c, Env: env, Restarts: 3, Attempt: 4, ImageRef: "sha256:1"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,12 +22,11 @@ import (
 type ContainerInput struct {
 	Pod       *v1.Pod
 	Container *v1.Container
-	Set       *manifest.Set // ConfigMaps and Secrets for variables
+	Env       []*runtimeapi.KeyValue
 	Restarts  int
 	Attempt   int    // of the container, which its log is called by
 	ImageRef  string // what the runtime knows the image by
 	ImageUser ImageUser
-	PodIPs    []string
 	Mounts    []*runtimeapi.Mount
 	TargetID  string // container whose processes an ephemeral container sees
 }
@@ -38,10 +37,6 @@ func (g *Generator) Container(in ContainerInput) (*runtimeapi.ContainerConfig, e
 	if err := VerifyNonRoot(p, c, in.ImageUser); err != nil {
 		return nil, err
 	}
-	env, err := Env(p, c, in.Set, g.Host, in.PodIPs)
-	if err != nil {
-		return nil, err
-	}
 	annotations, err := containerAnnotations(p, c, in.Restarts)
 	if err != nil {
 		return nil, err
@@ -50,7 +45,7 @@ func (g *Generator) Container(in ContainerInput) (*runtimeapi.ContainerConfig, e
 	own[kube.LabelContainerName] = c.Name
 	expandAll := func(args []string) (out []string) {
 		for _, a := range args {
-			out = append(out, Expand(a, env))
+			out = append(out, Expand(a, in.Env))
 		}
 		return out
 	}
@@ -60,7 +55,7 @@ func (g *Generator) Container(in ContainerInput) (*runtimeapi.ContainerConfig, e
 		Command:     expandAll(c.Command),
 		Args:        expandAll(c.Args),
 		WorkingDir:  c.WorkingDir,
-		Envs:        env,
+		Envs:        in.Env,
 		Mounts:      in.Mounts,
 		Labels:      own,
 		Annotations: annotations,

@@ -20,7 +20,7 @@ import (
 
 // Env resolves a container's variables, as the kubelet's makeEnvironmentVariables: envFrom first, then env, where
 // a value can refer to what was set before it.
-func Env(p *v1.Pod, c *v1.Container, set *manifest.Set, host Host, podIPs []string) ([]*runtimeapi.KeyValue, error) {
+func Env(p *v1.Pod, c *v1.Container, set *manifest.Set, host Host, podIPs []string, files Files) ([]*runtimeapi.KeyValue, error) {
 	env := []*runtimeapi.KeyValue{}
 	assign := func(name string, value []byte) {
 		if i := find(env, name); i >= 0 {
@@ -50,7 +50,7 @@ func Env(p *v1.Pod, c *v1.Container, set *manifest.Set, host Host, podIPs []stri
 	for _, e := range c.Env {
 		value := Expand(e.Value, env)
 		if e.ValueFrom != nil {
-			got, found, err := valueFrom(p, c, e.ValueFrom, set, host, podIPs)
+			got, found, err := valueFrom(p, c, e.ValueFrom, set, host, podIPs, files)
 			if err != nil {
 				return nil, fmt.Errorf("variable %s: %w", e.Name, err)
 			}
@@ -68,7 +68,7 @@ func find(env []*runtimeapi.KeyValue, name string) int {
 	return slices.IndexFunc(env, func(e *runtimeapi.KeyValue) bool { return e.Key == name })
 }
 
-func valueFrom(p *v1.Pod, c *v1.Container, from *v1.EnvVarSource, set *manifest.Set, host Host, podIPs []string) (string, bool, error) {
+func valueFrom(p *v1.Pod, c *v1.Container, from *v1.EnvVarSource, set *manifest.Set, host Host, podIPs []string, files Files) (string, bool, error) {
 	switch {
 	case from.FieldRef != nil:
 		value, err := Field(p, host, podIPs, from.FieldRef.FieldPath)
@@ -89,7 +89,7 @@ func valueFrom(p *v1.Pod, c *v1.Container, from *v1.EnvVarSource, set *manifest.
 		data, err := set.Secret(p.Namespace, ref.Name, ptr.Deref(ref.Optional, false))
 		return valueOf(data, err, ref.Key, ref.Optional)
 	}
-	return "", false, fmt.Errorf("no source")
+	return files.value(from.FileKeyRef)
 }
 
 func valueOf(data map[string][]byte, err error, key string, optional *bool) (string, bool, error) {

@@ -40,7 +40,11 @@ func FuzzPod(f *testing.F) {
 				t.Errorf("got %v in %s", m, sandbox.GetLogDirectory())
 			}
 			for i := range p.Spec.Containers {
-				c, err := g.Container(ContainerInput{Pod: p.Pod, Container: &p.Spec.Containers[i], Set: set, ImageRef: "b", PodIPs: []string{"10.0.0.2"}})
+				env, err := Env(p.Pod, &p.Spec.Containers[i], set, g.Host, []string{"10.0.0.2"}, nil)
+				if err != nil {
+					continue
+				}
+				c, err := g.Container(ContainerInput{Pod: p.Pod, Container: &p.Spec.Containers[i], Env: env, ImageRef: "b"})
 				if err != nil {
 					continue
 				}

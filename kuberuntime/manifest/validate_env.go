@@ -64,9 +64,28 @@ func (v *validator) valueFrom(from *v1.EnvVarSource, at *field.Path) {
 	if ref := from.SecretKeyRef; ref != nil {
 		keyRef(at.Child("secretKeyRef"), "Secret", ref.Name, ref.Key, ref.Optional)
 	}
-	v.refuse(from.FileKeyRef != nil, at.Child("fileKeyRef"), "is not supported")
+	if ref := from.FileKeyRef; ref != nil {
+		v.fileKey(ref, at.Child("fileKeyRef"))
+	}
 	if n := pointers(*from); n != 1 {
 		v.invalid(at, "", "must have one source, has %d", n)
+	}
+}
+
+// fileKey checks a reference to a key in a file that another container has written to an emptyDir.
+func (v *validator) fileKey(ref *v1.FileKeySelector, at *field.Path) {
+	if v.required(at.Child("volumeName"), ref.VolumeName) && !slices.ContainsFunc(v.pod.Spec.Volumes, func(volume v1.Volume) bool {
+		return volume.Name == ref.VolumeName && volume.EmptyDir != nil
+	}) {
+		v.invalid(at.Child("volumeName"), ref.VolumeName, "must be an emptyDir volume of the pod")
+	}
+	v.localPath(at.Child("path"), ref.Path)
+	const longest = 128
+	if v.required(at.Child("key"), ref.Key) {
+		v.text(at.Child("key"), ref.Key, validation.IsRelaxedEnvVarName)
+	}
+	if len(ref.Key) > longest {
+		v.errs = append(v.errs, field.TooLong(at.Child("key"), ref.Key, longest))
 	}
 }
 
