@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"time"
 
@@ -44,9 +45,8 @@ type Manager struct {
 	exec   Exec
 	notify func(Change)
 	now    func() time.Time
-	// spread delays the first attempt by a random part of its period, for a process that
-	// finds many containers running; nil means at once.
-	spread func(period time.Duration) time.Duration
+	spread time.Time     // see Spread; zero: never
+	starts chan struct{} // has a token for each command that is being started
 
 	wg      sync.WaitGroup
 	mu      sync.Mutex
@@ -62,13 +62,15 @@ type workerKey struct {
 // from several goroutines.
 func NewManager(exec Exec, notify func(Change)) *Manager {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Manager{ctx: ctx, cancel: cancel, exec: exec, notify: notify, now: time.Now, workers: map[workerKey]*worker{}}
+	return &Manager{
+		ctx: ctx, cancel: cancel, exec: exec, notify: notify, now: time.Now,
+		starts: make(chan struct{}, 2*runtime.GOMAXPROCS(0)), workers: map[workerKey]*worker{},
+	}
 }
 
-// Spread makes first attempts of containers that already run come at different times.
-func (m *Manager) Spread() {
-	m.spread = func(period time.Duration) time.Duration { return rand.N(period) }
-}
+// Spread delays the first attempt of each probe by a random part of its period, until a period has passed since: a
+// process that has just started finds many containers at once. The kubelet does the same.
+func (m *Manager) Spread() { m.spread = m.now() }
 
 func (m *Manager) Close() {
 	m.cancel()
@@ -176,19 +178,45 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// firstDelay returns what is left of the initial delay. Counted from the container's start it
-// is over for a container that was found running.
+// firstDelay returns what is left of the initial delay, which counts from the container's start, and the part of the
+// period of Spread.
 func (w *worker) firstDelay(period time.Duration) time.Duration {
 	initial := time.Duration(w.probe.InitialDelaySeconds) * time.Second
 	left := min(max(initial-w.manager.now().Sub(w.container.Started), 0), initial) // the clock may have been put back
-	if left == 0 && w.manager.spread != nil {
-		return w.manager.spread(period)
+	if w.manager.now().Sub(w.manager.spread) < period {
+		left += rand.N(period)
 	}
 	return left
 }
 
+// startTime is how long a command counts as being started: one that runs longer delays no other.
+const startTime = time.Second
+
+// start waits until few enough other commands are being started. The start of a process in a container takes much
+// CPU time, and counts towards the timeout of its probe: of many at once, all would fail.
+func (m *Manager) start(ctx context.Context) (started func(), err error) {
+	select {
+	case m.starts <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	free := sync.OnceFunc(func() { <-m.starts })
+	timer := time.AfterFunc(startTime, free)
+	return func() {
+		timer.Stop()
+		free()
+	}, nil
+}
+
 // attempt probes once and reports whether the probe is over.
 func (w *worker) attempt(ctx context.Context) bool {
+	if w.probe.Exec != nil {
+		started, err := w.manager.start(ctx)
+		if err != nil {
+			return true
+		}
+		defer started()
+	}
 	err := Run(ctx, w.probe, w.container.Target, w.manager.exec)
 	if ctx.Err() != nil {
 		return true // the container is gone, or we are: that says nothing about its health

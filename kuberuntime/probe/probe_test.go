@@ -3,12 +3,14 @@ package probe
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -276,5 +278,99 @@ func TestFirstDelayWhenTheClockIsPutBack(t *testing.T) {
 		if got := w.firstDelay(time.Second); got != c.want {
 			t.Errorf("after a step of %s: got %s, want %s", c.step, got, c.want)
 		}
+	}
+}
+
+// TestFirstDelayOfManyContainers: a process that has just started spreads its first attempts.
+func TestFirstDelayOfManyContainers(t *testing.T) {
+	t.Parallel()
+	began := time.Unix(100_000, 0)
+	for _, c := range []struct {
+		name      string
+		after     time.Duration
+		least     time.Duration
+		different bool
+	}{{"at the start", 0, 10 * time.Second, true}, {"later", 5 * time.Second, 10 * time.Second, true}, {"a period later", 20 * time.Second, 10 * time.Second, false}} {
+		m := &Manager{now: func() time.Time { return began.Add(c.after) }, spread: began}
+		seen := map[time.Duration]bool{}
+		for range 100 {
+			w := worker{manager: m, probe: &v1.Probe{InitialDelaySeconds: 10}, container: Container{Started: began.Add(c.after)}}
+			delay := w.firstDelay(20 * time.Second)
+			if delay < c.least || delay >= c.least+20*time.Second {
+				t.Errorf("%s: got %s", c.name, delay)
+			}
+			seen[delay] = true
+		}
+		if (len(seen) > 1) != c.different {
+			t.Errorf("%s: %d different delays", c.name, len(seen))
+		}
+	}
+}
+
+// TestManyCommandsAtOnce has a machine on which commands time out if too many of them are started at the same time.
+func TestManyCommandsAtOnce(t *testing.T) {
+	t.Parallel()
+	const containers = 100
+	var running atomic.Int32
+	var m *Manager
+	exec := func(context.Context, string, []string, time.Duration) error {
+		defer running.Add(-1)
+		if n := int(running.Add(1)); n > cap(m.starts) {
+			return fmt.Errorf("timed out, as one of %d", n)
+		}
+		time.Sleep(2 * time.Millisecond) // so that others come meanwhile
+		return nil
+	}
+	ready := make(chan Change, 2*containers)
+	m = NewManager(exec, func(c Change) { ready <- c })
+	t.Cleanup(m.Close)
+	for i := range containers {
+		m.Watch(Container{Target: Target{ContainerID: strconv.Itoa(i)}, Pod: &v1.Pod{}, Readiness: &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{}}, PeriodSeconds: 1}})
+	}
+	for range containers {
+		select {
+		case c := <-ready:
+			if c.Err != nil || c.Result != plan.Success {
+				t.Errorf("container %s: got %d, %v", c.Container.ContainerID, c.Result, c.Err)
+			}
+		case <-time.After(60 * time.Second):
+			t.Fatal("not all became ready")
+		}
+	}
+}
+
+// TestLongCommandsHoldUpNoOther: after a moment the commands that hang no longer count.
+func TestLongCommandsHoldUpNoOther(t *testing.T) {
+	t.Parallel()
+	hang, begun := make(chan struct{}), make(chan struct{})
+	ready := make(chan Change, 1)
+	m := NewManager(func(_ context.Context, id string, _ []string, _ time.Duration) error {
+		if id != "quick" {
+			begun <- struct{}{}
+			<-hang
+		}
+		return nil
+	}, func(c Change) {
+		if c.Container.ContainerID == "quick" {
+			ready <- c
+		}
+	})
+	defer m.Close()
+	defer close(hang)
+	probe := &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{}}, PeriodSeconds: 1}
+	for i := range cap(m.starts) {
+		m.Watch(Container{Target: Target{ContainerID: strconv.Itoa(i)}, Pod: &v1.Pod{}, Readiness: probe})
+	}
+	for range cap(m.starts) {
+		<-begun
+	}
+	m.Watch(Container{Target: Target{ContainerID: "quick"}, Pod: &v1.Pod{}, Liveness: probe})
+	select {
+	case c := <-ready:
+		if c.Result != plan.Success {
+			t.Errorf("got %+v", c)
+		}
+	case <-time.After(60 * time.Second):
+		t.Fatal("it waits for those that hang")
 	}
 }
