@@ -107,7 +107,8 @@ func (s *Server) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*
 }
 
 // RunSync runs a command and collects its output. When ctx or the timeout ends (0: none), the command is killed with
-// everything it started.
+// everything it started. As in containerd, the timeout counts from the start: an engine that is slow to start a probe
+// does not fail it.
 func (s *Server) RunSync(ctx context.Context, r ExecRequest, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
 	if timeout < 0 {
 		return nil, fmt.Errorf("timeout %v is negative: %w", timeout, errdefs.ErrInvalidArgument)
@@ -123,14 +124,23 @@ func (s *Server) RunSync(ctx context.Context, r ExecRequest, timeout time.Durati
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.ctx, func() { cancel(unavailable) })()
-	if timeout > 0 {
-		timer := time.AfterFunc(timeout, func() {
-			cancel(fmt.Errorf("command %q timed out after %v: %w", strings.Join(r.Cmd, " "), timeout, context.DeadlineExceeded))
-		})
-		defer timer.Stop()
-	}
 	var stdout, stderr capped
-	code, err := s.run(ctx, &r, ends{stdout: &stdout, stderr: &stderr})
+	e := ends{stdout: &stdout, stderr: &stderr}
+	if timeout > 0 {
+		command := strings.Join(r.Cmd, " ")
+		start := time.AfterFunc(startLimit, func() {
+			cancel(fmt.Errorf("command %q was not started within %v: %w", command, startLimit, errdefs.ErrUnavailable))
+		})
+		defer start.Stop()
+		e.running = func() {
+			start.Stop()
+			end := time.AfterFunc(timeout, func() {
+				cancel(fmt.Errorf("command %q timed out after %v: %w", command, timeout, context.DeadlineExceeded))
+			})
+			context.AfterFunc(ctx, func() { end.Stop() })
+		}
+	}
+	code, err := s.run(ctx, &r, e)
 	if err != nil {
 		return nil, fmt.Errorf("exec in container %q: %w", r.ContainerID, err)
 	}

@@ -6,8 +6,10 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -134,6 +136,25 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		if err := test.call(); !test.is(err) {
 			t.Errorf("%s: got %v", test.name, err)
 		}
+	}
+}
+
+// startsLate is an engine that takes longer to start a process than its timeout.
+type startsLate struct{ Engine }
+
+func (e startsLate) ContainerExecAttach(ctx context.Context, id string, o container.ExecAttachOptions) (types.HijackedResponse, error) {
+	time.Sleep(1500 * time.Millisecond)
+	return e.Engine.ContainerExecAttach(ctx, id, o)
+}
+
+// TestExecSyncOnASlowEngine: the timeout counts from the start of the process.
+func TestExecSyncOnASlowEngine(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Options{})
+	id := r.app(t)
+	r.Server.engine = startsLate{r.Server.engine}
+	if got, err := r.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"true"}, Timeout: 1}); err != nil || got.GetExitCode() != 0 {
+		t.Errorf("got %v, %v", got, err)
 	}
 }
 

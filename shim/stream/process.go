@@ -27,6 +27,7 @@ const (
 	inspectMax   = 250 * time.Millisecond
 	inspectTries = 6                // that fail, before a process counts as out of reach
 	inspectTime  = 5 * time.Second  // for one of them: an engine that hangs must not hold back output for minutes
+	startLimit   = time.Minute      // for the engine to start a process that has a timeout
 	visibleTime  = time.Second      // for the engine to notice that a process is gone, which is not to be found then
 	statusTime   = 10 * time.Second // for the engine to fail to say how a process ended
 	killTime     = 10 * time.Second // for a process tree to be gone
@@ -111,6 +112,9 @@ func (p *process) follow(ctx, helpers context.Context, out *output, running chan
 		p.watch(helpers, out, sync.OnceFunc(func() {
 			_ = out.open() // a client that is gone is noticed elsewhere
 			close(running)
+			if p.ends.running != nil {
+				p.ends.running()
+			}
 		}))
 	}()
 	for {

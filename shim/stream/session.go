@@ -39,6 +39,7 @@ type ends struct {
 	stdout, stderr io.Writer                         // nil: dropped
 	resize         <-chan remotecommand.TerminalSize // nil: it has no terminal
 	detached       *atomic.Bool                      // nil: never
+	running        func()                            // called when the process runs; may be nil
 }
 
 type session struct {
