@@ -62,6 +62,7 @@ const (
 	EventDeadline        = "DeadlineExceeded"
 	EventAdopted         = "Adopted"
 	EventVolumes         = "FailedMount"
+	EventBandwidth       = "BandwidthNotLimited"
 )
 
 // LastFailure returns the event that tells why a container is not started, or with "" why a pod has none; nil if it got

@@ -18,6 +18,8 @@ type identity struct {
 	key  string
 	root string // of the runtime's data, without which it has no pods; "" where it does not tell
 	at   string // socketOf the endpoint
+	// bridge reports whether its pods are on the engine's bridge.
+	bridge bool
 }
 
 // identify asks the runtime once. An engine is identified by its ID and its data root: two engines that share /etc/docker
@@ -41,12 +43,13 @@ func (m *Manager) identify(ctx context.Context) (identity, error) {
 	var config struct {
 		EngineID      string `json:"engineID"` // crishim's
 		DockerRootDir string `json:"dockerRootDir"`
+		NetworkPlugin string `json:"networkPlugin"`
 		RootDir       string `json:"rootDir"` // containerd's
 	}
 	// Another runtime's configuration may have another form.
 	_ = json.Unmarshal([]byte(resp.GetInfo()["config"]), &config)
 	socket := socketOf(m.o.Endpoint)
-	found := identity{key: socket, at: socket, root: cmp.Or(config.DockerRootDir, config.RootDir)}
+	found := identity{key: socket, at: socket, root: cmp.Or(config.DockerRootDir, config.RootDir), bridge: config.NetworkPlugin == "bridge"}
 	if config.EngineID != "" {
 		found.key = "docker " + config.EngineID + " " + config.DockerRootDir
 	}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -118,5 +119,29 @@ func TestRecordsOfManyProcesses(t *testing.T) {
 	names, err := listDir(f.o.Dirs.Pod("u1"))
 	if err != nil || len(names) != 1 {
 		t.Errorf("the directory has %v, %v", names, err)
+	}
+}
+
+// TestBandwidthAnnotations: they are the sandbox's, and on the engine's bridge they have no effect.
+func TestBandwidthAnnotations(t *testing.T) {
+	t.Parallel()
+	for plugin, warns := range map[string]int{"bridge": 1, "cni": 0, "": 0} {
+		f := newFixture(t, func(o *Options) { o.tells(`{"networkPlugin": %q}`, plugin) })
+		p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
+		p.Annotations = map[string]string{kube.AnnotationIngress: "10M"}
+		for range 2 {
+			if _, err := f.Up(deadline(t), p, set, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		warned := 0
+		for _, reason := range f.reasons() {
+			if reason == EventBandwidth {
+				warned++
+			}
+		}
+		if got := f.status(t, p).Sandbox().GetAnnotations()[kube.AnnotationIngress]; warned != warns || got != "10M" {
+			t.Errorf("%q: %d warnings, want %d; the sandbox has %q", plugin, warned, warns, got)
+		}
 	}
 }

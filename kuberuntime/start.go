@@ -20,6 +20,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/bounded"
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/internal/ocierror"
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/pod"
@@ -112,6 +113,10 @@ func (s *syncing) createSandbox(ctx context.Context) error {
 	s.sandbox = created.GetPodSandboxId()
 	s.ips = addresses([]*runtimeapi.PodSandboxStatus{resp.GetStatus()}, s.m.o.Host.IPs)
 	s.m.event(s.pod, "", EventSandboxCreated, "created sandbox %s%s", shortID(s.sandbox), withAddress(s.ips))
+	limited := s.pod.Annotations[kube.AnnotationIngress] + s.pod.Annotations[kube.AnnotationEgress]
+	if own, err := s.m.identify(ctx); err == nil && own.bridge && limited != "" && !s.pod.Spec.HostNetwork {
+		s.m.warn(s.pod, "", EventBandwidth, "the engine's bridge does not limit bandwidth, CNI does: its annotations have no effect")
+	}
 	return nil
 }
 

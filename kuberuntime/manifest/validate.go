@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
@@ -110,6 +111,11 @@ func (v *validator) metadata(path *field.Path) {
 	for _, key := range slices.Sorted(maps.Keys(meta.Annotations)) {
 		v.text(path.Child("annotations"), strings.ToLower(key), validation.IsQualifiedName)
 		size += len(key) + len(meta.Annotations[key])
+	}
+	for _, key := range []string{kube.AnnotationIngress, kube.AnnotationEgress} {
+		if _, err := kube.Bandwidth(meta.Annotations, key); err != nil {
+			v.invalid(path.Child("annotations").Key(key), meta.Annotations[key], "must be a quantity from 1k to 1P")
+		}
 	}
 	if size > maxAnnotations {
 		v.errs = append(v.errs, field.TooLong(path.Child("annotations"), "", maxAnnotations))

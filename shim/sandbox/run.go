@@ -18,8 +18,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/bounded"
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/shim/convert"
 	"github.com/crishim/crishim/shim/internal/lifecycle"
+	podnetwork "github.com/crishim/crishim/shim/network"
 	"github.com/crishim/crishim/shim/pause"
 	"github.com/crishim/crishim/shim/state"
 )
@@ -158,6 +160,12 @@ func (s *Service) gather(ctx context.Context, r *runtimeapi.RunPodSandboxRequest
 		network:  s.Networks.ForNew(ctx, namespaces(c).GetNetwork() == runtimeapi.NamespaceMode_NODE),
 		created:  time.Now(),
 		oomScore: s.OOM.Allowed(sandboxOOM),
+	}
+	limits := c.GetAnnotations()[kube.AnnotationIngress] + c.GetAnnotations()[kube.AnnotationEgress]
+	if f.network.Name() == podnetwork.NameBridge && limits != "" {
+		s.unlimited.Do(func() {
+			s.Log.Warn("the engine's bridge does not limit bandwidth, the annotations of pods have no effect", "pod", c.GetMetadata().GetName())
+		})
 	}
 	info, err := s.Engine.Info(ctx)
 	if err != nil {

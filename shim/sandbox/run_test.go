@@ -12,6 +12,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/shim/network"
 	"github.com/crishim/crishim/shim/pause"
@@ -319,5 +320,23 @@ func TestNetworksOfRunningPodsAreChecked(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "the address is not on the interface") {
 		t.Errorf("the log has %q", log.String())
+	}
+}
+
+// TestBandwidthOnTheBridge: one warning for all pods.
+func TestBandwidthOnTheBridge(t *testing.T) {
+	log := &strings.Builder{}
+	engine := enginetest.NewMemory()
+	s := sandbox.New(sandbox.Options{
+		Engine: engine, Containers: engineContainers{engine}, Log: slog.New(slog.NewTextHandler(log, nil)),
+		Networks: network.Plugins{Default: network.Bridge{}},
+	})
+	for name, annotations := range map[string]map[string]string{"none": nil, "egress": {kube.AnnotationEgress: "1M"}, "ingress": {kube.AnnotationIngress: "1M"}} {
+		config := uniqueConfig()
+		config.Annotations, config.Metadata.Name = annotations, name
+		run(t, s, config)
+	}
+	if got := strings.Count(log.String(), "does not limit bandwidth"); got != 1 {
+		t.Errorf("%d warnings: %s", got, log)
 	}
 }

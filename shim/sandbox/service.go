@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"sync"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/system"
@@ -45,8 +46,9 @@ type Options struct {
 
 type Service struct {
 	Options
-	creating keylock.Lock // by sandbox name
-	pending  pending
+	creating  keylock.Lock // by sandbox name
+	unlimited sync.Once    // guards the warning that the bridge does not limit bandwidth
+	pending   pending
 }
 
 func New(o Options) *Service {

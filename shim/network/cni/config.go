@@ -10,8 +10,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/containernetworking/cni/libcni"
-	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/shim/network"
 )
 
@@ -70,11 +70,6 @@ const (
 	capBandwidth = "bandwidth"
 )
 
-const (
-	annotationIngress = "kubernetes.io/ingress-bandwidth"
-	annotationEgress  = "kubernetes.io/egress-bandwidth"
-)
-
 // runtimeConf is dockershim's buildCNIRuntimeConf. libcni passes a capability only to plugins that ask for it.
 func (p *Plugin) runtimeConf(pod network.Pod) (*libcni.RuntimeConf, error) {
 	rates, err := bandwidth(pod.Annotations)
@@ -120,22 +115,17 @@ func ipRanges(podCIDR string) [][]map[string]string {
 	return ranges
 }
 
-// bandwidth reads the annotations; nil where there are none. A kubelet, too, allows 1k to 1P.
+// bandwidth returns the limits of a pod's annotations; nil where there are none.
 func bandwidth(annotations map[string]string) (map[string]uint64, error) {
 	rates := map[string]uint64{}
-	for annotation, direction := range map[string]string{annotationIngress: "ingress", annotationEgress: "egress"} {
-		text, ok := annotations[annotation]
-		if !ok {
-			continue
-		}
-		q, err := resource.ParseQuantity(text)
+	for annotation, direction := range map[string]string{kube.AnnotationIngress: "ingress", kube.AnnotationEgress: "egress"} {
+		rate, err := kube.Bandwidth(annotations, annotation)
 		if err != nil {
-			return nil, fmt.Errorf("annotation %s: %q: %w: %w", annotation, text, err, errdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("%w: %w", err, errdefs.ErrInvalidArgument)
 		}
-		if q.Value() < 1e3 || q.Value() > 1e15 {
-			return nil, fmt.Errorf("annotation %s: %q is not between 1k and 1P: %w", annotation, text, errdefs.ErrInvalidArgument)
+		if rate > 0 {
+			rates[direction+"Rate"], rates[direction+"Burst"] = uint64(rate), math.MaxInt32
 		}
-		rates[direction+"Rate"], rates[direction+"Burst"] = uint64(q.Value()), math.MaxInt32
 	}
 	if len(rates) == 0 {
 		return nil, nil

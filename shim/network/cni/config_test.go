@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/shim/network"
 )
@@ -96,7 +97,7 @@ func TestWhatPluginsAreTold(t *testing.T) {
 func TestBandwidthRefuses(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "fast", "999", "2P", "-1M"} {
-		if _, err := bandwidth(map[string]string{annotationEgress: text}); !errdefs.IsInvalidArgument(err) {
+		if _, err := bandwidth(map[string]string{kube.AnnotationEgress: text}); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("%q: got %v, want invalid", text, err)
 		}
 	}

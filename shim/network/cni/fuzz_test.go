@@ -7,6 +7,7 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/shim/network"
 )
 
@@ -56,7 +57,7 @@ func FuzzConfig(f *testing.F) {
 				t.Errorf("%q is no configuration and no error", text)
 			}
 		}
-		if rates, err := bandwidth(map[string]string{annotationIngress: text}); err == nil && (rates["ingressRate"] < 1000 || rates["ingressRate"] > 1e15) {
+		if rates, err := bandwidth(map[string]string{kube.AnnotationIngress: text}); err == nil && (rates["ingressRate"] < 1000 || rates["ingressRate"] > 1e15) {
 			t.Errorf("%q is the rates %v", text, rates)
 		}
 	})
