@@ -186,7 +186,7 @@ func (m *Manager) APIPod(p *v1.Pod, view *plan.View, status *pod.Status) *v1.Pod
 		s.StartTime = &t
 	}
 	if s.Reason = view.Reason; s.Reason != "" {
-		s.Message = "the pod has run for its activeDeadlineSeconds"
+		s.Message = view.Why
 	}
 	s.Conditions = []v1.PodCondition{condition(v1.PodInitialized, view.Initialised), condition(v1.ContainersReady, view.Ready), condition(v1.PodReady, view.Ready)}
 	// All messages of a pod together are bounded, so that each gets its part.

@@ -30,7 +30,7 @@ type PodState struct {
 	Managed    bool             `json:"-"`
 	Sandbox    string           `json:"sandbox,omitempty"` // id of the newest
 	Phase      v1.PodPhase      `json:"phase"`
-	Reason     string           `json:"reason,omitempty"` // of a failure of the pod as a whole: DeadlineExceeded
+	Reason     string           `json:"reason,omitempty"` // of a failure of the pod as a whole: DeadlineExceeded, BackoffLimitExceeded
 	Why        string           `json:"why,omitempty"`    // the pod failed, where no container tells
 	Ready      bool             `json:"ready"`            // as kubectl has it
 	Containers []ContainerState `json:"containers"`

@@ -56,8 +56,11 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, listed *
 	listed = cmp.Or(listed, &pod.Pod{UID: string(p.UID), Name: p.Name, Namespace: p.Namespace})
 	defer m.prober.Keep(string(p.UID), nil)
 	defer m.closeState(string(p.UID)) // first: the state keeps the results of the probes
-	ended := ""                       // why the last step stopped the pod for good
-	var waits error                   // what the last step waited for
+	if _, limited := plan.BackoffLimit(p); limited {
+		w.MaxBackOff = 0 // a Job has its own limit
+	}
+	ended := ""     // why the last step stopped the pod for good
+	var waits error // what the last step waited for
 	current, err := m.StatusOf(ctx, listed)
 	for first := true; ; first = false {
 		if !first {

@@ -7,10 +7,12 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -77,6 +79,9 @@ func (a *Actions) Nothing() bool {
 // Compute decides what SyncPod has to do, as the kubelet's computePodActions. It may be called with a status
 // that is out of date by one change of the runtime: what it then misses, the next call sees.
 func Compute(p *v1.Pod, s *pod.Status, probes Probes) *Actions {
+	if why := pastBackoffLimit(p, s); why != "" {
+		return &Actions{KillPod: true, SandboxID: s.Sandbox().GetId(), SandboxReason: why}
+	}
 	c := computation{pod: p, status: s, probes: probes, Actions: sandboxChanged(p, s)}
 	if c.CreateSandbox {
 		c.newSandbox()
@@ -91,6 +96,37 @@ func Compute(p *v1.Pod, s *pod.Status, probes Probes) *Actions {
 		c.regularContainers()
 	}
 	return c.Actions
+}
+
+// BackoffLimit returns how often containers of a Job's pod may start again.
+func BackoffLimit(p *v1.Pod) (limit int, ok bool) {
+	limit, err := strconv.Atoi(p.Annotations[pod.BackoffLimitAnnotation])
+	return limit, err == nil && p.Spec.RestartPolicy != v1.RestartPolicyAlways
+}
+
+// pastBackoffLimit returns why a Job's pod has failed, "" while it may go on. Restarts of all its containers count together, as a
+// Job's controller counts them; the last failure is no restart yet.
+func pastBackoffLimit(p *v1.Pod, s *pod.Status) string {
+	limit, ok := BackoffLimit(p)
+	if !ok {
+		return ""
+	}
+	restarts, failed := 0, ""
+	for _, c := range manifest.Containers(p)[:len(p.Spec.InitContainers)+len(p.Spec.Containers)] {
+		last := s.Container(c.Name)
+		if last == nil {
+			continue
+		}
+		restarts += last.RestartCount
+		if last.Exited() && last.ExitCode != 0 {
+			restarts++
+			failed = fmt.Sprintf(", container %s ended with status %d", c.Name, last.ExitCode)
+		}
+	}
+	if restarts <= limit {
+		return ""
+	}
+	return fmt.Sprintf("its containers failed more often than the backoffLimit of %d%s", limit, failed)
 }
 
 type computation struct {

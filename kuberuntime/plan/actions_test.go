@@ -254,3 +254,50 @@ func TestComputeInit(t *testing.T) {
 		})
 	}
 }
+
+// TestBackoffLimit: restarts and the last failure of all containers together end a Job's pod, whatever else runs in it.
+func TestBackoffLimit(t *testing.T) {
+	t.Parallel()
+	job := func(limit string, options ...podOption) *v1.Pod {
+		p := podWith(append(options, policy(v1.RestartPolicyOnFailure))...)
+		p.Annotations = map[string]string{pod.BackoffLimitAnnotation: limit}
+		return p
+	}
+	again := func(c *pod.ContainerStatus, restarts int) *pod.ContainerStatus { c.RestartCount = restarts; return c }
+	const why = "its containers failed more often than the backoffLimit of "
+	for _, c := range []struct {
+		name       string
+		pod        *v1.Pod
+		containers []*pod.ContainerStatus
+		why        string // "" for a pod that goes on, or has succeeded
+	}{
+		{"runs", job("0"), []*pod.ContainerStatus{had("a", running, 0), had("b", running, 0)}, ""},
+		{"nothing there", job("0"), nil, ""},
+		{"the first failure of none", job("0"), []*pod.ContainerStatus{had("a", exited, 3), had("b", running, 0)}, why + "0, container a ended with status 3"},
+		{"as often as it may", job("2"), []*pod.ContainerStatus{again(had("a", exited, 3), 1), had("b", running, 0)}, ""},
+		{"once more", job("2"), []*pod.ContainerStatus{again(had("a", exited, 3), 2), had("b", running, 0)}, why + "2, container a ended with status 3"},
+		{"together", job("2"), []*pod.ContainerStatus{again(had("a", running, 0), 1), again(had("b", running, 0), 2)}, why + "2"},
+		{"an init container", job("0", inits("i")), []*pod.ContainerStatus{had("i", exited, 1)}, why + "0, container i ended with status 1"},
+		{"done with the last try", job("2"), []*pod.ContainerStatus{again(had("a", exited, 0), 2), had("b", exited, 0)}, ""},
+		{"no number", job("many"), []*pod.ContainerStatus{again(had("a", exited, 3), 9), had("b", running, 0)}, ""},
+		{"no limit", podWith(policy(v1.RestartPolicyOnFailure)), []*pod.ContainerStatus{again(had("a", exited, 3), 9), had("b", running, 0)}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := &pod.Status{Sandboxes: []*runtimeapi.PodSandboxStatus{sandbox("new", 0, true)}, Containers: c.containers}
+			actions, view := Compute(c.pod, s, nil), Observe(c.pod, s, nil)
+			if c.why == "" {
+				if view.Phase == v1.PodFailed || view.Reason != "" {
+					t.Errorf("got %s, %s", view.Phase, view.Reason)
+				}
+				return
+			}
+			if diff := cmp.Diff(brief{KillPod: true}, of(actions)); diff != "" || actions.SandboxReason != c.why {
+				t.Errorf("got %s, want %s; %s", actions.SandboxReason, c.why, diff)
+			}
+			if view.Phase != v1.PodFailed || view.Reason != "BackoffLimitExceeded" || view.Why != c.why {
+				t.Errorf("got %s, %s, %s", view.Phase, view.Reason, view.Why)
+			}
+		})
+	}
+}

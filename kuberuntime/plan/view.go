@@ -55,15 +55,27 @@ func Observe(p *v1.Pod, s *pod.Status, probes Probes) *View {
 	}
 	v.Started = v.Started && v.Initialised
 	v.Phase = phase(p, v)
-	if v.Phase == v1.PodPending && !slices.ContainsFunc(s.Containers, (*pod.ContainerStatus).MayRun) {
-		// A pod that gets no other sandbox and is between its containers. The kubelet leaves it pending.
-		if a := Compute(p, s, probes); a.KillPod && !a.CreateSandbox {
-			v.Phase, v.Why = v1.PodFailed, a.SandboxReason+" and no container restarts"
-		}
-	}
+	v.giveUp(p, s, probes)
 	v.Ready = v.Ready && v.Phase == v1.PodRunning
 	return v
 }
+
+// giveUp finds pods that have failed although their containers could go on: a Job's at its limit, and a pod that gets no other
+// sandbox and is between its containers, which the kubelet leaves pending.
+func (v *View) giveUp(p *v1.Pod, s *pod.Status, probes Probes) {
+	if why := pastBackoffLimit(p, s); why != "" && v.Phase != v1.PodSucceeded {
+		v.Phase, v.Reason, v.Why = v1.PodFailed, BackoffLimitExceeded, why
+	}
+	if v.Phase != v1.PodPending || slices.ContainsFunc(s.Containers, (*pod.ContainerStatus).MayRun) {
+		return
+	}
+	if a := Compute(p, s, probes); a.KillPod && !a.CreateSandbox {
+		v.Phase, v.Why = v1.PodFailed, a.SandboxReason+" and no container restarts"
+	}
+}
+
+// BackoffLimitExceeded is the reason of a Job's pod that has failed too often, as a Job's controller gives it.
+const BackoffLimitExceeded = "BackoffLimitExceeded"
 
 func (c *ContainerView) observe(probes Probes) {
 	if !c.Status.Running() {

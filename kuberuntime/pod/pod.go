@@ -46,6 +46,12 @@ const DirAnnotation = "crishim.io/sync.directory"
 
 const FileAnnotation = "crishim.io/sync.file"
 
+// BackoffLimitAnnotation has a Job's backoffLimit: how often containers of the pod may start again before the pod has failed.
+const BackoffLimitAnnotation = "crishim.io/job.backoff-limit"
+
+// VolumeDirAnnotation names the directory in which the pod's claims are directories, by namespace and name.
+const VolumeDirAnnotation = "crishim.io/volume-dir"
+
 // Dirs are the host directories of the pod runtime.
 type Dirs struct {
 	Root string // volumes, termination messages, hosts files: Root/pods/UID
@@ -102,6 +108,9 @@ func (d Dirs) Volume(uid, kind, name string) string {
 func (d Dirs) SubPath(uid, volume, container string, index int) string {
 	return filepath.Join(d.Pod(uid), "volume-subpaths", volume, container, strconv.Itoa(index))
 }
+
+// Claims returns where the directories of claims are, unless --volume-dir is given.
+func (d Dirs) Claims() string { return filepath.Join(d.Root, "claims") }
 
 func (d Dirs) Seccomp() string { return filepath.Join(d.Root, "seccomp") }
 
