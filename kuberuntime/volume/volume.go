@@ -1,5 +1,5 @@
 // Package volume makes the volumes of pods on this host and mounts for their containers:
-// emptyDir (on disk or in memory), hostPath, configMap, secret, projected, downwardAPI, and
+// emptyDir (on disk or in memory), hostPath, configMap, secret, projected, downwardAPI, claims (directories) and
 // image, which the container runtime itself mounts. Files of the four kinds that carry data
 // change as a whole: readers see all of the old ones or all of the new ones.
 package volume
@@ -53,6 +53,9 @@ func (m *Maker) Plan(p *v1.Pod) map[string]Made {
 		switch {
 		case v.HostPath != nil:
 			out[v.Name] = Made{Path: v.HostPath.Path}
+		case v.PersistentVolumeClaim != nil:
+			claim := v.PersistentVolumeClaim
+			out[v.Name] = Made{Path: filepath.Join(p.Annotations[pod.VolumeDirAnnotation], p.Namespace, claim.ClaimName), ReadOnly: claim.ReadOnly, Relabel: true}
 		case v.Image != nil:
 			out[v.Name] = Made{Image: v.Image, ReadOnly: true}
 		case v.EmptyDir != nil:
@@ -91,6 +94,8 @@ func (m *Maker) setup(p *v1.Pod, v *v1.Volume, dir string, set *manifest.Set) er
 	switch {
 	case v.HostPath != nil:
 		return checkHostPath(v.HostPath)
+	case v.PersistentVolumeClaim != nil:
+		return claimDir(dir, group)
 	case v.Image != nil:
 		return nil // the runtime mounts it
 	case v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumMemory:
@@ -125,17 +130,38 @@ func emptyDir(dir string, group *int64) error {
 	if err := os.MkdirAll(fresh, 0o755); err != nil {
 		return err
 	}
-	mode := fs.FileMode(0o777)
-	if group != nil {
-		mode |= fs.ModeSetgid
-		if err := os.Lchown(fresh, -1, int(*group)); err != nil {
-			return err
-		}
-	}
-	if err := os.Chmod(fresh, mode); err != nil {
+	if err := openTo(fresh, group); err != nil {
 		return err
 	}
 	return os.Rename(fresh, dir)
+}
+
+// openTo lets every user write in a directory, and gives what is made there the pod's group.
+func openTo(dir string, group *int64) error {
+	mode := fs.FileMode(0o777)
+	if group != nil {
+		mode |= fs.ModeSetgid
+		if err := os.Lchown(dir, -1, int(*group)); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(dir, mode)
+}
+
+// claimDir makes a claim's directory where there is none. Pods may share it and come up at the same time, so that it is not
+// moved into its place. Other users of the host do not come through the directory of the namespace.
+func claimDir(dir string, group *int64) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
+		return err
+	}
+	err := os.Mkdir(dir, 0o750)
+	if err == nil {
+		return openTo(dir, group)
+	}
+	if info, statErr := os.Stat(dir); statErr == nil && info.IsDir() {
+		return nil
+	}
+	return err
 }
 
 func (m *Maker) memoryDir(dir string, p *v1.Pod, e *v1.EmptyDirVolumeSource) error {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -42,7 +43,7 @@ stringData: {k: secret}
 
 func parse(t *testing.T, text string) (*v1.Pod, *manifest.Set) {
 	t.Helper()
-	set, err := manifest.Read(strings.NewReader(text), "-")
+	set, err := manifest.Read(manifest.Options{}, strings.NewReader(text), "-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -528,7 +529,7 @@ func TestOwnVolumesAreRelabelled(t *testing.T) {
 	sources := map[string]v1.VolumeSource{
 		"hostPath": {HostPath: &v1.HostPathVolumeSource{Path: "/srv"}}, "image": {Image: &v1.ImageVolumeSource{}},
 		"emptyDir": {EmptyDir: &v1.EmptyDirVolumeSource{}}, "configMap": {ConfigMap: &v1.ConfigMapVolumeSource{}}, "secret": {Secret: &v1.SecretVolumeSource{}},
-		"projected": {Projected: &v1.ProjectedVolumeSource{}}, "downwardAPI": {DownwardAPI: &v1.DownwardAPIVolumeSource{}},
+		"projected": {Projected: &v1.ProjectedVolumeSource{}}, "claim": {PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}, "downwardAPI": {DownwardAPI: &v1.DownwardAPIVolumeSource{}},
 	}
 	for name, source := range sources {
 		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: name, VolumeSource: source})
@@ -537,5 +538,54 @@ func TestOwnVolumesAreRelabelled(t *testing.T) {
 		if want := name != "hostPath" && name != "image"; made.Relabel != want {
 			t.Errorf("%s: got %v, want %v", name, made.Relabel, want)
 		}
+	}
+}
+
+// TestClaim: the directory of a claim is outside the pod's, can be written by every user, and keeps what is in it.
+func TestClaim(t *testing.T) {
+	t.Parallel()
+	m, claims := maker(t), t.TempDir()
+	p, set := parse(t, head+"  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]\n---\n{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data}}\n")
+	p.Annotations[pod.VolumeDirAnnotation] = claims
+	p.Spec.SecurityContext.FSGroup = new(int64(os.Getegid()))
+	dir := filepath.Join(claims, "default", "data")
+	var pods sync.WaitGroup
+	for range 10 { // which come up at the same time
+		pods.Go(func() {
+			made, err := m.Setup(p, set)
+			if diff := cmp.Diff(map[string]Made{"v": {Path: dir, Relabel: true}}, made); diff != "" || err != nil {
+				t.Error(diff, err)
+			}
+		})
+	}
+	pods.Wait()
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode() != fs.ModeDir|fs.ModeSetgid|0o777 {
+		t.Errorf("got %v, %v", info, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kept"), []byte("data"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Setup(p, set); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(m.Release(p), m.Teardown(string(p.UID))); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "kept")); err != nil || string(text) != "data" {
+		t.Errorf("got %q, %v", text, err)
+	}
+	p.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
+	if made := m.Plan(p)["v"]; !made.ReadOnly {
+		t.Error("a claim that is read-only can be written")
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Setup(p, set); err == nil {
+		t.Error("a file is taken for the directory of a claim")
 	}
 }
