@@ -109,7 +109,7 @@ func TestApplyRefusesBeforeDialling(t *testing.T) {
 	}{
 		{"no input", "", nil, 2, "no manifest: give files"},
 		{"unknown field", strings.Replace(applyPod1, "image:", "imag:", 1), []string{"-f", "-"}, 2, "standard input: document 1: spec.containers[0].imag: unknown field"},
-		{"other kind", "apiVersion: batch/v1\nkind: Job", []string{"-f", "-"}, 2, "Job is not supported"},
+		{"other kind", "apiVersion: v1\nkind: Node", []string{"-f", "-"}, 2, "Node is not supported"},
 		{"volume plugin", applyPod1 + "  volumes: [{name: v, nfs: {server: s, path: /}}]", []string{"-f", "-"}, 2, "spec.volumes[0].nfs: Forbidden: needs a volume plugin"},
 		{"two problems", strings.NewReplacer("image:", "imag:", "kind:", "kinds:").Replace(applyPod1 + "---" + applyPod1), []string{"-f", "-"}, 2, "crishim: standard input: document 2: kind: required"},
 		{"a pod of the CRI", "metadata: {name: web}\nlinux: {}", []string{"-"}, 2, "hint: this is a pod's configuration of the CRI: `crishim runp -`"},
@@ -121,6 +121,10 @@ func TestApplyRefusesBeforeDialling(t *testing.T) {
 		{"timeout with a wait that is off", applyPod1, []string{"-f", "-", "--wait=false", "--wait-timeout", "1s"}, 2, "--wait-timeout needs --wait"},
 		{"negative timeout", applyPod1, []string{"-f", "-", "--wait", "--wait-timeout", "-1s"}, 2, `invalid --wait-timeout "-1s": must not be negative`},
 		{"another wait", applyPod1, []string{"-f", "-", "--wait=soon"}, 2, "invalid --wait=soon: must be --wait or --wait=ready"},
+		{"no replicas", applyPod1, []string{"-f", "-", "--replicas", "0"}, 2, "invalid --replicas 0: must be between 1 and 1000"},
+		{"wrong label", applyPod1, []string{"-f", "-", "--node-labels", "disk=a b"}, 2, "invalid --node-labels disk=a b: a valid label must be an empty string"},
+		{"no directory", applyPod1, []string{"-f", "-", "--volume-dir="}, 2, "invalid --volume-dir: must not be empty"},
+		{"a name to make", strings.Replace(applyPod1, "name:", "generateName:", 1), []string{"-f", "-"}, 2, "hint: give it a metadata.name, by which the next apply and delete find it"},
 		{"no wait", applyPod1, []string{"-f", "-", "--wait="}, 2, "invalid --wait=: must be --wait or --wait=ready"},
 		{"wait with a space", applyPod1, []string{"-f", "-", "--wait", "ready"}, 2, "hint: did you mean --wait=ready?"},
 	}

@@ -28,9 +28,10 @@ type desired struct {
 
 // directory is a directory of manifests and what was last read from it: the kubelet's file source.
 type directory struct {
-	path   string // as the user named it; a symbolic link is resolved at each read
-	now    func() time.Time
-	settle time.Duration
+	path    string // as the user named it; a symbolic link is resolved at each read
+	options manifest.Options
+	now     func() time.Time
+	settle  time.Duration
 
 	origin   origin             // the directory that last had manifests; zero once they were all removed
 	began    time.Time          // when the directory was first listed
@@ -189,7 +190,7 @@ func (f *directory) parse() error {
 			use[path] = s.data
 		}
 	}
-	set, err := parseFiles(use)
+	set, err := f.parseFiles(use)
 	for err != nil { // each time with at least one file less, or in an older content
 		found, ok := errors.AsType[manifest.Errors](err)
 		if !ok {
@@ -211,7 +212,7 @@ func (f *directory) parse() error {
 			}
 			f.broken[path] = true
 		}
-		set, err = parseFiles(use)
+		set, err = f.parseFiles(use)
 	}
 	pods := map[string]desired{}
 	for _, p := range set.Pods {
@@ -230,12 +231,12 @@ func (f *directory) parse() error {
 	return errors.Join(problems...)
 }
 
-func parseFiles(contents map[string][]byte) (*manifest.Set, error) {
+func (f *directory) parseFiles(contents map[string][]byte) (*manifest.Set, error) {
 	var files []manifest.File
 	for _, path := range slices.Sorted(maps.Keys(contents)) {
 		files = append(files, manifest.File{Name: path, Data: contents[path]})
 	}
-	return manifest.Parse(files...)
+	return manifest.Parse(f.options, files...)
 }
 
 // complete reports whether all files were read and have no problem.

@@ -119,7 +119,7 @@ func TestSubPathsEndWithThePod(t *testing.T) {
 func TestVolumesThatFailAreCollected(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	set, err := manifest.Read(strings.NewReader(`
+	set, err := manifest.Read(manifest.Options{}, strings.NewReader(`
 apiVersion: v1
 kind: Secret
 metadata: {name: s}

@@ -201,7 +201,7 @@ func TestGarbageKeepsTheEnd(t *testing.T) {
 	f.stub.AfterStart("main", func(id string) { f.stub.Exit(id, 0) })
 	directory := t.TempDir()
 	text := strings.Replace(staticPod("a", "busybox:1"), "spec: {", "spec: {restartPolicy: Never, ", 1)
-	set, err := manifest.Read(strings.NewReader(text), "-")
+	set, err := manifest.Read(manifest.Options{}, strings.NewReader(text), "-")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func TestHostPortsHaveOnePod(t *testing.T) {
 	ctx := deadline(t)
 	up := func(name, port string) error {
 		text := "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {containers: [{name: c, image: 'busybox:1', ports: [{containerPort: 80, " + port + "}]}]}"
-		set, err := manifest.Read(strings.NewReader(text), "-")
+		set, err := manifest.Read(manifest.Options{}, strings.NewReader(text), "-")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,11 +17,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/filelock"
+	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 type LoopOptions struct {
 	Dir string
+	// Manifests are how those of Dir are read.
+	Manifests manifest.Options
 	// Problem is called when the directory or the runtime cannot be read, and with nil when it
 	// can again; once each.
 	Problem func(what string, err error)
@@ -93,7 +96,7 @@ func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 		return nil, err
 	}
 	l := &Loop{
-		m: m, o: o, lock: lock, directory: &directory{path: path, now: time.Now, settle: settleTime}, workers: map[string]*worker{},
+		m: m, o: o, lock: lock, directory: &directory{path: path, options: o.Manifests, now: time.Now, settle: settleTime}, workers: map[string]*worker{},
 		listed: map[string]string{}, reported: map[string]string{},
 	}
 	l.origin, _, err = readFile(originFile(lockPath))

@@ -186,7 +186,7 @@ func TestLoopCollectsItsOwnOnly(t *testing.T) {
 	ctx := deadline(t)
 	made := map[string]*v1.Pod{}
 	for name, directory := range map[string]string{"ours": "/ours", "theirs": "/theirs", "apply": ""} {
-		set, err := manifest.Read(strings.NewReader(staticPod(name, "busybox:1")), "-")
+		set, err := manifest.Read(manifest.Options{}, strings.NewReader(staticPod(name, "busybox:1")), "-")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -152,7 +152,7 @@ func (f *fixture) status(t *testing.T, p *v1.Pod) *pod.Status {
 
 func parse(t *testing.T, spec string) (*v1.Pod, *manifest.Set) {
 	t.Helper()
-	set, err := manifest.Read(strings.NewReader("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n"+spec), "-")
+	set, err := manifest.Read(manifest.Options{}, strings.NewReader("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n"+spec), "-")
 	if err != nil {
 		t.Fatal(err)
 	}

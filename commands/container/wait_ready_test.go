@@ -90,7 +90,7 @@ func TestReadyByProbes(t *testing.T) {
 	f := newReadyFixture(t)
 	f.stub.AddImage("busybox:1")
 	flag := filepath.Join(t.TempDir(), "ready")
-	set, err := manifest.Read(strings.NewReader(`
+	set, err := manifest.Read(manifest.Options{}, strings.NewReader(`
 apiVersion: v1
 kind: Pod
 metadata: {name: web}

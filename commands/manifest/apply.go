@@ -29,10 +29,9 @@ import (
 
 type applyOptions struct {
 	files     []string
+	input     inputOptions
 	set       *manifest.Set
 	wait      podWait
-	copies    int
-	strict    bool
 	recursive bool
 	dryRun    bool
 	quiet     bool
@@ -41,23 +40,21 @@ type applyOptions struct {
 }
 
 func NewApply(env *cli.Env) *cli.Verb {
-	o := &applyOptions{copies: 1}
+	o := &applyOptions{}
 	return &cli.Verb{
 		Name:      "apply",
 		Usage:     "run pods from Kubernetes manifests",
 		ArgsUsage: "[FILE...]",
 		Args:      cli.Files,
-		Description: cli.WithExamples("Reads v1 Pods and the ConfigMaps, Secrets and RuntimeClasses they use, and brings the pods up: volumes, sandbox, init containers, sidecars, hooks. "+
+		Description: cli.WithExamples("Reads Pods, Deployments and other workloads with the ConfigMaps, Secrets and claims they use, and brings the pods up: volumes, sandbox, init containers, sidecars, hooks. "+
 			"A new image restarts its container; any other change replaces the pod. No process stays behind to restart what ends: crishim sync does that.",
 			"crishim apply web.yaml", "crishim apply --wait -f pods/", "crishim apply --wait=ready -f job.yaml", "crishim apply --dry-run -f web.yaml"),
 		Flags: slices.Concat([]urfave.Flag{
 			manifestFlag(&o.files),
 			recursiveFlag(&o.recursive),
-			cli.IntFlag(&o.copies, "replicas", "run `N` pods of each Deployment, ReplicaSet and StatefulSet"),
-			cli.BoolFlag(&o.strict, "strict", "refuse kinds that need an API server instead of leaving them out"),
 			cli.BoolFlag(&o.dryRun, "dry-run", "print the CRI requests that would create the pods, and change nothing"),
 			cli.BoolFlag(&o.quiet, "quiet", "do not print the steps", "q"),
-		}, o.plugins.Flags(), o.wait.flags(), o.view.Flags()),
+		}, o.input.flags(), o.plugins.Flags(), o.wait.flags(), o.view.Flags()),
 		Action: env.Offline(o.check, o.run),
 	}
 }
@@ -74,14 +71,8 @@ func (o *applyOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 			return cli.BadInput(err)
 		}
 	}
-	if o.copies < 1 || o.copies > maxCopies {
-		return cli.Usagef("invalid --replicas %d: must be between 1 and %d", o.copies, maxCopies)
-	}
-	if err = cmp.Or(o.wait.check(c), o.view.Check(env), o.plugins.Load(env)); err == nil {
-		o.set, err = readManifests(env, o.files, o.copies)
-	}
-	if err == nil && o.strict && o.set.LeftOut != "" {
-		err = cli.BadInput(errors.New("there are kinds that need an API server: " + o.set.LeftOut))
+	if err = cmp.Or(o.input.check(env, c), o.wait.check(c), o.view.Check(env), o.plugins.Load(env)); err == nil {
+		o.set, err = readManifests(env, o.input.Options, o.files)
 	}
 	if err == nil {
 		for _, text := range o.set.Warnings {
@@ -91,11 +82,9 @@ func (o *applyOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 	return err
 }
 
-const maxCopies = 1000
-
 // readManifests reads all documents and gives each pod its identity.
-func readManifests(env *cli.Env, files []string, replicas int) (*manifest.Set, error) {
-	set, err := manifest.Read(env.In, files...)
+func readManifests(env *cli.Env, o manifest.Options, files []string) (*manifest.Set, error) {
+	set, err := manifest.Read(o, env.In, files...)
 	var problems manifest.Errors
 	switch {
 	case errors.As(err, &problems): // one failure of each
@@ -111,7 +100,6 @@ func readManifests(env *cli.Env, files []string, replicas int) (*manifest.Set, e
 	case len(set.Pods) == 0:
 		return nil, cli.BadInput(errors.New("there is no Pod in the input"))
 	}
-	set.Replicate(replicas)
 	for _, p := range set.Pods {
 		if err := kuberuntime.Prepare(p.Pod, "", env.Now()); err != nil {
 			return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,12 +17,13 @@ import (
 	"github.com/crishim/crishim/client/suggest"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 type deleteOptions struct {
 	files, names         []string
-	workloads            map[string]bool // of the files
+	workloads            map[string]string // of the files, with the name of the first pod
 	grace                *int64
 	ignoreMissing, quiet bool
 	all, yes, recursive  bool
@@ -85,15 +87,16 @@ func (o *deleteOptions) check(env *cli.Env, c *urfave.Context) error {
 		}
 		o.files = files
 	}
-	set, err := readManifests(env, o.files, 1)
+	set, err := readManifests(env, manifest.Options{NamesOnly: true}, o.files)
 	if err != nil {
 		return err
 	}
-	o.workloads = map[string]bool{}
+	o.workloads = map[string]string{}
 	for _, p := range set.Pods {
-		o.names = append(o.names, kuberuntime.FullName(p.Pod))
 		if p.Workload != nil {
-			o.workloads[workloadOf(p.Pod)] = true
+			o.workloads[workloadOf(p.Pod)] = kuberuntime.FullName(p.Pod)
+		} else {
+			o.names = append(o.names, kuberuntime.FullName(p.Pod))
 		}
 	}
 	return nil
@@ -130,16 +133,28 @@ func (o *deleteOptions) run(ctx context.Context, env *cli.Env) error {
 		}
 		return o.remove(ctx, env, r, chosen)
 	}
-	for _, p := range pods { // further replicas
-		if record, err := r.Record(p.UID); err == nil && o.workloads[workloadOf(record.Pod)] && !slices.Contains(o.names, p.FullName()) {
-			o.names = append(o.names, p.FullName())
-		}
-	}
+	o.names = append(o.names, o.replicas(r, pods)...)
 	found, missing, err := o.find(ctx, r, pods)
 	if err != nil {
 		return err
 	}
 	return cli.Join(missing, o.remove(ctx, env, r, found))
+}
+
+// replicas returns the names of all pods of the workloads. Of a workload without pods it is that of the first, which is missing then.
+func (o *deleteOptions) replicas(r *podRuntime, pods []*pod.Pod) (names []string) {
+	missing := maps.Clone(o.workloads)
+	for _, p := range pods {
+		record, err := r.Record(p.UID)
+		if err != nil {
+			continue
+		}
+		if workload := workloadOf(record.Pod); o.workloads[workload] != "" {
+			names = append(names, p.FullName())
+			delete(missing, workload)
+		}
+	}
+	return append(names, slices.Sorted(maps.Values(missing))...)
 }
 
 // remove deletes pods, each element those of one name.

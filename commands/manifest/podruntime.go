@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	urfave "github.com/urfave/cli/v2"
+	"k8s.io/apimachinery/pkg/util/validation"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -22,6 +25,7 @@ import (
 	"github.com/crishim/crishim/diagnose"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/criconfig"
+	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -152,6 +156,39 @@ func manifestFlag(to *[]string) urfave.Flag {
 
 func recursiveFlag(to *bool) urfave.Flag {
 	return cli.BoolFlag(to, "recursive", "read the directories below a directory, too", "R")
+}
+
+// inputOptions has the flags of apply and sync for reading manifests.
+type inputOptions struct{ manifest.Options }
+
+func (o *inputOptions) flags() []urfave.Flag {
+	return []urfave.Flag{
+		cli.IntFlag(&o.Replicas, "replicas", "run `N` pods of each Deployment, ReplicaSet and StatefulSet"),
+		cli.BoolFlag(&o.Strict, "strict", "refuse kinds that need an API server instead of leaving them out"),
+		cli.LabelsFlag(&o.NodeLabels, "node-labels", "labels of this node, `KEY=VALUE`, that nodeSelector and node affinity are compared with"),
+		cli.StringFlag(&o.VolumeDir, "volume-dir", "make a directory in `DIR` for each PersistentVolumeClaim, also without its document"),
+	}
+}
+
+const maxReplicas = 1000
+
+func (o *inputOptions) check(env *cli.Env, c *urfave.Context) (err error) {
+	if c.IsSet("replicas") && (o.Replicas < 1 || o.Replicas > maxReplicas) {
+		return cli.Usagef("invalid --replicas %d: must be between 1 and %d", o.Replicas, maxReplicas)
+	}
+	for _, key := range slices.Sorted(maps.Keys(o.NodeLabels)) {
+		if problems := slices.Concat(validation.IsQualifiedName(key), validation.IsValidLabelValue(o.NodeLabels[key])); len(problems) > 0 {
+			return cli.Usagef("invalid --node-labels %s=%s: %s", key, o.NodeLabels[key], strings.Join(problems, "; "))
+		}
+	}
+	if o.AnyClaim = c.IsSet("volume-dir"); !o.AnyClaim {
+		o.VolumeDir = pod.DefaultDirs(env.LookupEnv).Claims()
+	}
+	if o.VolumeDir == "" {
+		return cli.Usagef("invalid --volume-dir: must not be empty")
+	}
+	o.VolumeDir, err = filepath.Abs(o.VolumeDir)
+	return err
 }
 
 // withSubdirectories returns paths with the directories below them. Hidden ones are left out, as hidden files are.

@@ -32,6 +32,7 @@ import (
 	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/criconfig"
+	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/logfile"
 )
@@ -148,7 +149,7 @@ spec:
 			attacker = list.GetContainers()[0].GetId()
 			exec(attacker, "echo of the volume >/v/a/d/mine; mv /v/a/d /v/real; ln -s "+dir+" /v/a/d")
 		}}, conn)
-		set, err := readManifests(env, []string{filepath.Join(dir, "pod.yaml")}, 1)
+		set, err := readManifests(env, manifest.Options{}, []string{filepath.Join(dir, "pod.yaml")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -263,7 +264,7 @@ spec:
   - {name: cat, image: IMAGE, imagePullPolicy: IfNotPresent, stdin: true, command: [cat]}
   - {name: web, image: IMAGE, imagePullPolicy: IfNotPresent, command: [sh, -c, "mkdir /www; echo page >/www/index.html; exec httpd -f -p 127.0.0.1:8000 -h /www"]}
 `, "IMAGE", image)), 0o600))
-		set, err := readManifests(env, []string{file}, 1)
+		set, err := readManifests(env, manifest.Options{}, []string{file})
 		must("manifest", err)
 		p := set.Pods[0].Pod
 		uid := string(p.UID)

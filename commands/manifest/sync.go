@@ -24,6 +24,7 @@ import (
 
 type syncOptions struct {
 	loop    kuberuntime.LoopOptions
+	input   inputOptions
 	once    bool
 	wait    podWait
 	metrics string
@@ -55,7 +56,7 @@ func NewSync(env *cli.Env) *cli.Verb {
 			cli.IntFlag(&o.loop.Logs.MaxSize, "container-log-max-size", "rotate a log at `BYTES` (0: never)"),
 			cli.IntFlag(&o.loop.Logs.MaxFiles, "container-log-max-files", "keep `N` files of a log"),
 			cli.IntFlag(&o.loop.GC.MaxPerContainer, "max-per-container", "keep `N` dead attempts of a container (-1: all)"),
-		}, o.runtime.plugins.Flags(), o.wait.flags(), imagePolicyFlags(&o.loop.Images)),
+		}, o.input.flags(), o.runtime.plugins.Flags(), o.wait.flags(), imagePolicyFlags(&o.loop.Images)),
 		Action: env.Offline(o.check, o.run),
 	}
 }
@@ -75,9 +76,10 @@ func checkImagePolicy(p kuberuntime.ImagePolicy) error {
 }
 
 func (o *syncOptions) check(env *cli.Env, c *urfave.Context) error {
-	if err := o.wait.check(c); err != nil {
+	if err := cmp.Or(o.input.check(env, c), o.wait.check(c)); err != nil {
 		return err
 	}
+	o.loop.Manifests = o.input.Options
 	o.loop.Dir, o.runtime.pullsWait, o.runtime.longRunning = c.Args().First(), o.once, !o.once
 	switch {
 	case o.wait.Until != kuberuntime.UntilStarted && !o.once:

@@ -40,6 +40,7 @@ import (
 	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/output"
 )
@@ -400,7 +401,7 @@ func (w *stage) remove(names []string) {
 func (w *stage) apply(pods map[string]death) {
 	file := filepath.Join(w.dir, "pods.yaml")
 	w.manifests(pods, file)
-	set, err := readManifests(w.env, []string{file}, 1)
+	set, err := readManifests(w.env, manifest.Options{}, []string{file})
 	w.must(err)
 	up := applyOptions{set: set, quiet: true}
 	_ = up.run(w.Context(), w.env)

@@ -21,7 +21,7 @@ func parse(t *testing.T, spec string, extra ...string) (*v1.Pod, *manifest.Set) 
 	for _, e := range extra {
 		text += "\n---\n" + e
 	}
-	set, err := manifest.Read(strings.NewReader(text), "-")
+	set, err := manifest.Read(manifest.Options{}, strings.NewReader(text), "-")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func FuzzPod(f *testing.F) {
 	}
 	g := &Generator{Host: testHost(), Dirs: pod.Dirs{Root: "/r", Logs: "/l"}}
 	f.Fuzz(func(t *testing.T, text string) {
-		set, err := manifest.Read(strings.NewReader(text), "-")
+		set, err := manifest.Read(manifest.Options{}, strings.NewReader(text), "-")
 		if err != nil {
 			return
 		}

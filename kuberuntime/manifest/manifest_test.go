@@ -21,7 +21,9 @@ spec:
     image: busybox
 `
 
-func parse(text string) (*Set, error) { return Read(strings.NewReader(text), "-") }
+func parse(text string) (*Set, error) { return read(Options{}, text) }
+
+func read(o Options, text string) (*Set, error) { return Read(o, strings.NewReader(text), "-") }
 
 func TestParseDefaults(t *testing.T) {
 	t.Parallel()
@@ -111,7 +113,7 @@ handler: runsc
 func TestParseProblems(t *testing.T) {
 	t.Parallel()
 	cases := []struct{ name, in, want string }{
-		{"other kind", "apiVersion: batch/v1\nkind: Job\n", "standard input: document 1: kind: Job is not supported; crishim runs Pod, Deployment, ReplicaSet, StatefulSet, DaemonSet, List, ConfigMap, Secret and RuntimeClass documents"},
+		{"other kind", "apiVersion: v1\nkind: Node\n", "standard input: document 1: kind: Node is not supported; crishim runs Pod, Deployment, ReplicaSet, StatefulSet, DaemonSet, Job and CronJob documents"},
 		{"no kind", "a: 1", "standard input: document 1: kind: required"},
 		{"no object", "just text", "standard input: document 1: is not an object with apiVersion and kind"},
 		{"other version", "apiVersion: v2\nkind: Pod", `standard input: document 1: apiVersion: invalid "v2": must be "v1" for a Pod`},
@@ -125,7 +127,7 @@ func TestParseProblems(t *testing.T) {
 		{"twice", minimal + "---\n" + minimal, "standard input: document 2: metadata.name: Pod default/web is already defined in standard input, document 1"},
 		{"duplicate key", "kind: Pod\nkind: Pod\n", `standard input: document 1: not valid YAML: line 2: key "kind" already set in map`},
 		{"bad base64", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {a: '%'}", "standard input: document 1: data[a]: is not base64"},
-		{"list item", "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Node}]", "standard input: document 1: items[0].kind: Node is not supported; crishim runs Pod, Deployment, ReplicaSet, StatefulSet, DaemonSet, List, ConfigMap, Secret and RuntimeClass documents"},
+		{"list item", "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Node}]", "standard input: document 1: items[0].kind: Node is not supported; crishim runs Pod, Deployment, ReplicaSet, StatefulSet, DaemonSet, Job and CronJob documents"},
 		{"bad image", strings.Replace(minimal, "busybox", "BusyBox:a:b", 1), `standard input: document 1: spec.containers[0].image: Invalid value: "BusyBox:a:b": must be an image reference: invalid reference format: repository name (library/BusyBox) must be lowercase`},
 		{"duplicate name", minimal + "  - {name: main, image: busybox}\n", `standard input: document 1: spec.containers[1].name: Duplicate value: "main"`},
 	}
@@ -230,7 +232,7 @@ func TestBudgets(t *testing.T) {
 			t.Errorf("%s: got %.200v", name, err)
 		}
 	}
-	_, err := Parse(File{"a.yaml", []byte(minimal)}, File{"b.yaml", []byte("#" + strings.Repeat(" ", MaxSize-1))})
+	_, err := Parse(Options{}, File{"a.yaml", []byte(minimal)}, File{"b.yaml", []byte("#" + strings.Repeat(" ", MaxSize-1))})
 	if want := "b.yaml: " + size; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -254,8 +256,8 @@ func TestNamesThatAreTooLong(t *testing.T) {
 
 func TestParseReportsEverything(t *testing.T) {
 	t.Parallel()
-	_, err := parse("apiVersion: v1\nkind: Pod\nmetadata: {name: A_B}\nspec: {nodeSelector: {a: b}, containers: []}\n---\nkind: Job\n")
-	want := []string{"document 2: kind: Job", "document 1: metadata.name", "document 1: spec.nodeSelector[a]: Invalid value: \"b\": this node has no such label", "document 1: spec.containers: Required"}
+	_, err := parse("apiVersion: v1\nkind: Pod\nmetadata: {name: A_B}\nspec: {nodeSelector: {a: b}, containers: []}\n---\nkind: Node\n")
+	want := []string{"document 2: kind: Node", "document 1: metadata.name", "document 1: spec.nodeSelector[a]: Invalid value: \"b\": this node has no such label", "document 1: spec.containers: Required"}
 	for _, text := range want {
 		if err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("got %v, want %q in it", err, text)
@@ -300,17 +302,17 @@ func TestReadDirectoryAndStdin(t *testing.T) {
 		}
 	}
 	in := strings.NewReader(strings.Replace(minimal, "web", "stdin", 1))
-	set, err := Read(in, dir, "-")
+	set, err := Read(Options{}, in, dir, "-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(set.Pods) != 2 || set.Pods[1].Name != "stdin" || len(set.ConfigMaps) != 1 {
 		t.Errorf("got %d pods, %d config maps", len(set.Pods), len(set.ConfigMaps))
 	}
-	if _, err := Read(in, filepath.Join(dir, "none.yaml")); err == nil {
+	if _, err := Read(Options{}, in, filepath.Join(dir, "none.yaml")); err == nil {
 		t.Error("a missing file was read")
 	}
-	if _, err := Read(in, filepath.Join(dir, "README.md")); err == nil || err.Error() != filepath.Join(dir, "README.md")+": document 1: is not an object with apiVersion and kind" {
+	if _, err := Read(Options{}, in, filepath.Join(dir, "README.md")); err == nil || err.Error() != filepath.Join(dir, "README.md")+": document 1: is not an object with apiVersion and kind" {
 		t.Errorf("got %v", err)
 	}
 }

@@ -39,10 +39,20 @@ type File struct {
 	Data []byte
 }
 
+// Options are how an input is read.
+type Options struct {
+	Replicas   int               // how many pods a Deployment, ReplicaSet or StatefulSet gets; 0 is one, with a warning if it has another number
+	NodeLabels map[string]string // of this node, in addition to those of every node
+	VolumeDir  string            // the directory of claims; one is VolumeDir/NAMESPACE/NAME
+	AnyClaim   bool              // also without the claim's document
+	Strict     bool              // refuse kinds that only an API server gives a meaning
+	NamesOnly  bool              // nothing will run: only names are checked
+}
+
 // Read parses files, directories and "-" (in).
 // A directory stands for its *.yaml, *.yml and *.json files, not for those of its subdirectories.
-func Read(in io.Reader, paths ...string) (*Set, error) {
-	p := newParser()
+func Read(o Options, in io.Reader, paths ...string) (*Set, error) {
+	p := newParser(o)
 	for _, path := range paths {
 		if path == "-" {
 			data, err := bounded.ReadAll(in, MaxSize)
@@ -74,8 +84,8 @@ func Read(in io.Reader, paths ...string) (*Set, error) {
 }
 
 // Parse reads files into one Set, fills in defaults, and checks it. Problems of the input are Errors.
-func Parse(contents ...File) (*Set, error) {
-	p := newParser()
+func Parse(o Options, contents ...File) (*Set, error) {
+	p := newParser(o)
 	for _, file := range contents {
 		p.add(file.Name, file.Data)
 	}
@@ -86,14 +96,19 @@ type parser struct {
 	*Set
 	seen     map[string]Source // objects by kind and name
 	leftOut  map[string]int    // objects by kind
+	once     []string          // CronJobs
+	placed   []string          // claims of pods
 	problems Errors
 	size     bounded.Budget
 	objects  bounded.Budget
 }
 
-func newParser() *parser {
+func newParser(o Options) *parser {
 	return &parser{
-		Set:     &Set{ConfigMaps: map[string]*v1.ConfigMap{}, Secrets: map[string]*v1.Secret{}, RuntimeClasses: map[string]*nodev1.RuntimeClass{}},
+		Set: &Set{
+			ConfigMaps: map[string]*v1.ConfigMap{}, Secrets: map[string]*v1.Secret{}, RuntimeClasses: map[string]*nodev1.RuntimeClass{},
+			options: o, claims: map[string]bool{},
+		},
 		seen:    map[string]Source{},
 		leftOut: map[string]int{},
 		size:    bounded.Budget{Left: MaxSize, Of: fmt.Sprintf("%d MiB of manifests, with their aliases expanded", MaxSize>>20)},
@@ -108,23 +123,39 @@ func (p *parser) finish() (*Set, error) {
 		if name := cmp.Or(pod.Spec.ServiceAccountName, pod.Spec.DeprecatedServiceAccount); name != "" && name != "default" {
 			accounts = append(accounts, key(pod.Namespace, pod.Name))
 		}
-		for _, e := range Validate(pod.Pod, p.Set) {
-			p.problem(pod.Source, e.Field, e.ErrorBody())
-		}
+		p.placeClaims(pod)
+		p.validate(pod)
 	}
+	scaled := p.replicate()
+	var leftOut []string
 	for _, kind := range slices.Sorted(maps.Keys(p.leftOut)) {
-		p.LeftOut += fmt.Sprintf(", %d %s", p.leftOut[kind], kind)
+		leftOut = append(leftOut, fmt.Sprintf("%d %s", p.leftOut[kind], kind))
 	}
-	if p.LeftOut = strings.TrimPrefix(p.LeftOut, ", "); p.LeftOut != "" {
-		p.Warnings = append(p.Warnings, "left out, as they need an API server: "+p.LeftOut)
-	}
-	if len(accounts) > 0 {
-		p.Warnings = append(p.Warnings, "there is no API server: pods get no token of their service account: "+strings.Join(accounts, ", "))
-	}
+	slices.Sort(p.placed)
+	slices.Sort(p.noSecret)
+	p.warn("left out, as they need an API server", leftOut)
+	p.warn("pull secrets are not in the input", slices.Compact(p.noSecret))
+	p.warn("there is no API server: pods get no token of their service account", accounts)
+	p.warn("one pod runs of each, --replicas N runs more", scaled)
+	p.warn("runs once, without its schedule", p.once)
+	p.warn("claims are directories in "+p.options.VolumeDir+", which delete keeps", slices.Compact(p.placed))
 	if len(p.problems) > 0 {
 		return p.Set, p.problems
 	}
 	return p.Set, nil
+}
+
+func (p *parser) validate(pod Pod) {
+	for _, e := range Validate(pod.Pod, p.Set) {
+		p.problem(pod.Source, e.Field, e.ErrorBody())
+	}
+}
+
+// warn adds one warning for all that it is about.
+func (p *parser) warn(text string, about []string) {
+	if len(about) > 0 {
+		p.Warnings = append(p.Warnings, text+": "+strings.Join(about, ", "))
+	}
 }
 
 func (p *parser) problem(at Source, path, text string) {

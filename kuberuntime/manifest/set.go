@@ -14,11 +14,9 @@ import (
 	"strings"
 
 	yamlv3 "go.yaml.in/yaml/v3"
-	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
@@ -35,7 +33,7 @@ type Source struct {
 type Pod struct {
 	*v1.Pod
 	Source   Source
-	Workload *metav1.OwnerReference // the object of whose template it is; nil for a Pod
+	Workload *Workload // of whose template it is; nil for a Pod
 }
 
 // Set is what an input holds. ConfigMaps and Secrets are keyed "namespace/name".
@@ -45,7 +43,10 @@ type Set struct {
 	Secrets        map[string]*v1.Secret
 	RuntimeClasses map[string]*nodev1.RuntimeClass
 	Warnings       []string // what of the input has no effect here
-	LeftOut        string   // the kinds that only an API server gives a meaning, with their numbers; a warning has it, too
+
+	options  Options
+	claims   map[string]bool // whose document is in the input, by "namespace/name"
+	noSecret []string        // pull secrets that are not in the input
 }
 
 // add reads a file. The first document that exceeds a budget ends it.
@@ -232,6 +233,8 @@ func (p *parser) addValue(src Source, value any) {
 	case kind == "":
 		p.problem(src, "kind", "required")
 		p.problems[len(p.problems)-1].hint = kindHint(src.File, version, object)
+	case ofCluster && strings.HasPrefix(version, group) && p.options.Strict:
+		p.problem(src, "kind", kind+" needs an API server")
 	case ofCluster && strings.HasPrefix(version, group):
 		p.leftOut[kind]++
 	case ofCluster:
@@ -240,7 +243,7 @@ func (p *parser) addValue(src Source, value any) {
 		p.problem(src, "kind", "a Kustomization is not applied by itself")
 		p.problems[len(p.problems)-1].hint = fmt.Sprintf("`kubectl kustomize %s | crishim apply -f -`", filepath.Dir(src.File))
 	case !known:
-		p.problem(src, "kind", kind+" is not supported; crishim runs Pod, Deployment, ReplicaSet, StatefulSet, DaemonSet, List, ConfigMap, Secret and RuntimeClass documents")
+		p.problem(src, "kind", kind+" is not supported; crishim runs Pod, Deployment, ReplicaSet, StatefulSet, DaemonSet, Job and CronJob documents")
 	case version != wanted:
 		p.problem(src, "apiVersion", fmt.Sprintf("invalid %q: must be %q for a %s", version, wanted, kind))
 	case strings.HasSuffix(kind, "List"):
@@ -265,8 +268,8 @@ func kindHint(file, version string, object map[string]any) string {
 }
 
 var kinds = map[string]string{
-	"Deployment": "apps/v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1",
-	"Pod": "v1", "ConfigMap": "v1", "Secret": "v1", "RuntimeClass": "node.k8s.io/v1",
+	"Deployment": "apps/v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "Job": "batch/v1", "CronJob": "batch/v1",
+	"Pod": "v1", "ConfigMap": "v1", "Secret": "v1", "PersistentVolumeClaim": "v1", "RuntimeClass": "node.k8s.io/v1",
 	"List": "v1", "PodList": "v1", "ConfigMapList": "v1", "SecretList": "v1",
 }
 
@@ -275,9 +278,9 @@ var clusterKinds = map[string]string{
 	"Namespace": "v1", "Service": "v1", "ServiceAccount": "v1", "Endpoints": "v1", "LimitRange": "v1", "ResourceQuota": "v1", "PersistentVolume": "v1",
 	"Role": rbac, "RoleBinding": rbac, "ClusterRole": rbac, "ClusterRoleBinding": rbac,
 	"Ingress": "networking.k8s.io/", "IngressClass": "networking.k8s.io/", "NetworkPolicy": "networking.k8s.io/",
-	"PodDisruptionBudget": "policy/", "HorizontalPodAutoscaler": "autoscaling/", "PriorityClass": "scheduling.k8s.io/",
+	"PodDisruptionBudget": "policy/", "PodSecurityPolicy": "policy/", "HorizontalPodAutoscaler": "autoscaling/", "PriorityClass": "scheduling.k8s.io/",
 	"StorageClass": "storage.k8s.io/", "CSIDriver": "storage.k8s.io/", "VolumeSnapshotClass": "snapshot.storage.k8s.io/",
-	"EndpointSlice": "discovery.k8s.io/", "Lease": "coordination.k8s.io/", "FlowSchema": "flowcontrol.apiserver.k8s.io/",
+	"EndpointSlice": "discovery.k8s.io/", "Lease": "coordination.k8s.io/", "FlowSchema": "flowcontrol.apiserver.k8s.io/", "PriorityLevelConfiguration": "flowcontrol.apiserver.k8s.io/",
 	"CustomResourceDefinition": "apiextensions.k8s.io/", "APIService": "apiregistration.k8s.io/",
 	"ValidatingWebhookConfiguration": admission, "MutatingWebhookConfiguration": admission,
 	"ValidatingAdmissionPolicy": admission, "ValidatingAdmissionPolicyBinding": admission,
@@ -369,69 +372,29 @@ func (p *parser) addObject(src Source, kind string, object map[string]any) {
 		p.RuntimeClasses[class.Name] = class
 		p.checkText(src, "metadata.name", class.Name, validation.IsDNS1123Subdomain)
 		p.checkText(src, "handler", class.Handler, validation.IsDNS1123Label)
+	case "PersistentVolumeClaim":
+		claim := &v1.PersistentVolumeClaim{}
+		if p.decode(src, kind, object, claim) {
+			p.claims[key(claim.Namespace, claim.Name)] = true
+			p.checkText(src, "metadata.name", claim.Name, validation.IsDNS1123Subdomain)
+			p.checkClaim(src, "spec", &claim.Spec)
+		}
 	default:
 		p.addWorkload(src, kind, object)
 	}
 }
 
-func (p *parser) addWorkload(src Source, kind string, object map[string]any) {
-	switch kind {
-	case "Deployment":
-		if d := (&appsv1.Deployment{}); p.decode(src, kind, object, d) {
-			p.addTemplate(src, kind, d, d.Spec.Selector, &d.Spec.Template)
-		}
-	case "ReplicaSet":
-		if r := (&appsv1.ReplicaSet{}); p.decode(src, kind, object, r) {
-			p.addTemplate(src, kind, r, r.Spec.Selector, &r.Spec.Template)
-		}
-	case "DaemonSet":
-		if d := (&appsv1.DaemonSet{}); p.decode(src, kind, object, d) {
-			p.addTemplate(src, kind, d, d.Spec.Selector, &d.Spec.Template)
-		}
-	case "StatefulSet":
-		if s := (&appsv1.StatefulSet{}); p.decode(src, kind, object, s) {
-			p.addTemplate(src, kind, s, s.Spec.Selector, &s.Spec.Template)
-			if len(s.Spec.VolumeClaimTemplates) > 0 {
-				p.problem(src, "spec.volumeClaimTemplates", "need a volume plugin")
-			}
-		}
-	}
-}
-
-// addTemplate adds the first pod of a workload.
-func (p *parser) addTemplate(src Source, kind string, owner metav1.Object, selector *metav1.LabelSelector, template *v1.PodTemplateSpec) {
-	pod := &v1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
-	pod.Namespace, pod.Name = owner.GetNamespace(), owner.GetName()+"-0"
-	ref := metav1.OwnerReference{APIVersion: kinds[kind], Kind: kind, Name: owner.GetName(), Controller: new(true)}
-	pod.OwnerReferences = []metav1.OwnerReference{ref}
-	p.checkText(src, "metadata.name", owner.GetName(), validation.IsDNS1123Subdomain)
-	if selects, err := metav1.LabelSelectorAsSelector(selector); err != nil || selects.Empty() || !selects.Matches(labels.Set(pod.Labels)) {
-		p.problem(src, "spec.selector", "must match the labels of the template")
-	}
-	src.Path = join(src.Path, "spec.template")
-	if p.isFirst(src, "Pod", pod) {
-		p.Pods = append(p.Pods, Pod{pod, src, &ref})
-	}
-}
-
-// Replicate makes the pods of Deployments, ReplicaSets and StatefulSets n times, with an ordinal in the name. A DaemonSet has one
-// pod on a node.
-func (s *Set) Replicate(n int) {
-	for _, first := range s.Pods {
-		for i := 1; i < n && first.Workload != nil && first.Workload.Kind != "DaemonSet"; i++ {
-			pod := first.DeepCopy()
-			pod.Name = fmt.Sprintf("%s-%d", first.Workload.Name, i)
-			s.Pods = append(s.Pods, Pod{pod, first.Source, first.Workload})
-		}
-	}
-}
-
-func (p *parser) checkText(src Source, path, text string, check func(string) []string) {
+// checkText reports whether a text is there and as it must be.
+func (p *parser) checkText(src Source, path, text string, check func(string) []string) bool {
 	if text == "" {
 		p.problem(src, path, "required")
-	} else if problems := check(text); len(problems) > 0 {
+		return false
+	}
+	problems := check(text)
+	if len(problems) > 0 {
 		p.problem(src, path, strings.Join(problems, "; "))
 	}
+	return len(problems) == 0
 }
 
 func checkKeys[V any](p *parser, src Source, path string, data map[string]V) {
@@ -469,6 +432,11 @@ func (p *parser) decode(src Source, kind string, object map[string]any, into met
 	}
 	if err != nil {
 		p.problem(src, "", cleanDecodeError(err))
+		return false
+	}
+	if into.GetName() == "" && into.GetGenerateName() != "" {
+		p.problem(src, "metadata.generateName", "needs an API server")
+		p.problems[len(p.problems)-1].hint = "give it a metadata.name, by which the next apply and delete find it"
 		return false
 	}
 	if into.GetNamespace() == "" {

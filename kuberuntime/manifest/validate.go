@@ -27,6 +27,9 @@ import (
 func Validate(pod *v1.Pod, set *Set) field.ErrorList {
 	v := &validator{pod: pod, set: set}
 	v.metadata(field.NewPath("metadata"))
+	if set.options.NamesOnly {
+		return v.errs
+	}
 	spec := field.NewPath("spec")
 	v.refused(spec)
 	v.node(spec)
@@ -185,8 +188,6 @@ func (v *validator) refused(path *field.Path) {
 	no(spec.Resources != nil, "resources", "needs a cgroup for the whole pod; give each container its own")
 	no(len(spec.ResourceClaims) > 0, "resourceClaims", "needs a resource driver")
 	no(len(spec.EvictionResponders) > 0, "evictionResponders", api)
-	no(spec.PriorityClassName != "" && !strings.HasPrefix(spec.PriorityClassName, "system-"), "priorityClassName",
-		"needs an API server (system-node-critical and system-cluster-critical are known)")
 	no(!ptr.Deref(spec.HostUsers, true), "hostUsers", "user namespaces for each pod are not supported")
 	no(spec.OS != nil && spec.OS.Name != v1.Linux, "os", "only linux pods run here")
 	no(len(spec.Overhead) > 0 && spec.RuntimeClassName == nil, "overhead", "is set by a RuntimeClass only")
@@ -201,9 +202,10 @@ func (v *validator) node(path *field.Path) {
 		v1.LabelHostname: strings.ToLower(name), v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
 		"beta.kubernetes.io/os": runtime.GOOS, "beta.kubernetes.io/arch": runtime.GOARCH,
 	}
+	maps.Copy(own, v.set.options.NodeLabels)
 	for _, key := range slices.Sorted(maps.Keys(spec.NodeSelector)) {
 		if at := path.Child("nodeSelector").Key(key); !own.Has(key) {
-			v.invalid(at, spec.NodeSelector[key], "this node has no such label")
+			v.invalid(at, spec.NodeSelector[key], "this node has no such label, unless --node-labels says so")
 		} else if own[key] != spec.NodeSelector[key] {
 			v.invalid(at, spec.NodeSelector[key], "this node has %s", own[key])
 		}
@@ -264,7 +266,7 @@ func (v *validator) pullSecrets(path *field.Path) {
 		secret := v.set.Secrets[key(v.pod.Namespace, ref.Name)]
 		switch {
 		case secret == nil: // an image may not need it
-			v.set.Warnings = append(v.set.Warnings, fmt.Sprintf("pod %s: the pull secret %s is not in the input", key(v.pod.Namespace, v.pod.Name), ref.Name))
+			v.set.noSecret = append(v.set.noSecret, key(v.pod.Namespace, ref.Name))
 		case secret.Data[v1.DockerConfigJsonKey] == nil && secret.Data[v1.DockerConfigKey] == nil:
 			v.invalid(at, ref.Name, "the Secret has neither %s nor %s", v1.DockerConfigJsonKey, v1.DockerConfigKey)
 		}

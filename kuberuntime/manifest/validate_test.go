@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -123,7 +122,7 @@ spec:
 		t.Fatal(err)
 	}
 	want := []string{
-		"pod default/web: the pull secret reg is not in the input",
+		"pull secrets are not in the input: default/reg",
 		"there is no API server: pods get no token of their service account: default/web",
 	}
 	if diff := cmp.Diff(want, set.Warnings); diff != "" {
@@ -156,42 +155,5 @@ items:
 		if _, err := parse(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
-	}
-}
-
-// TestWorkloads: one pod of the template, or as many as asked for, which know what they are of.
-func TestWorkloads(t *testing.T) {
-	t.Parallel()
-	text := ""
-	for _, kind := range []string{"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"} {
-		text += fmt.Sprintf(`---
-apiVersion: apps/v1
-kind: %s
-metadata: {name: %s, namespace: team}
-spec:
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web, tier: front}}
-    spec: {containers: [{name: main, image: "busybox:1"}]}
-`, kind, strings.ToLower(kind))
-	}
-	set, err := parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	set.Replicate(2)
-	var got []string
-	for _, p := range set.Pods {
-		owner := p.OwnerReferences[0]
-		got = append(got, fmt.Sprintf("%s/%s of %s/%s, %s %s", p.Namespace, p.Name, owner.Kind, owner.Name, p.Labels["tier"], p.Spec.RestartPolicy))
-	}
-	want := []string{
-		"team/deployment-0 of Deployment/deployment, front Always", "team/replicaset-0 of ReplicaSet/replicaset, front Always",
-		"team/statefulset-0 of StatefulSet/statefulset, front Always", "team/daemonset-0 of DaemonSet/daemonset, front Always",
-		"team/deployment-1 of Deployment/deployment, front Always", "team/replicaset-1 of ReplicaSet/replicaset, front Always",
-		"team/statefulset-1 of StatefulSet/statefulset, front Always",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
 	}
 }

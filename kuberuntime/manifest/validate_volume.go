@@ -36,7 +36,7 @@ func (v *validator) volumes(list *field.Path) {
 // localVolumes are the volume sources that this host can make by itself.
 var localVolumes = map[string]bool{
 	"hostPath": true, "emptyDir": true, "configMap": true, "secret": true,
-	"projected": true, "downwardAPI": true, "image": true,
+	"projected": true, "downwardAPI": true, "image": true, "persistentVolumeClaim": true,
 }
 
 func (v *validator) volumeSource(volume *v1.Volume, at *field.Path) {
@@ -75,6 +75,14 @@ func (v *validator) volumeSource(volume *v1.Volume, at *field.Path) {
 			return slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume.Name })
 		})
 		v.projected(volume.Projected, at.Child("projected", "sources"), mounted)
+	case volume.PersistentVolumeClaim != nil:
+		name, at := volume.PersistentVolumeClaim.ClaimName, at.Child("persistentVolumeClaim", "claimName")
+		if v.required(at, name) {
+			v.text(at, name, validation.IsDNS1123Subdomain) // it becomes the name of a directory
+			if id := key(v.pod.Namespace, name); !v.set.claims[id] && !v.set.options.AnyClaim {
+				v.invalid(at, name, "PersistentVolumeClaim %s is not in the input, and there is no --volume-dir", id)
+			}
+		}
 	case volume.Image != nil:
 		v.image(at.Child("image", "reference"), volume.Image.Reference)
 		oneOf(v, at.Child("image", "pullPolicy"), volume.Image.PullPolicy, v1.PullAlways, v1.PullIfNotPresent, v1.PullNever)
