@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	urfave "github.com/urfave/cli/v2"
 
@@ -141,6 +142,7 @@ func (p *copier) download(ctx context.Context) error {
 	}
 	o := p.archiveOptions()
 	o.Strip, o.Name = name != ".", as
+	o.Directory = strings.HasSuffix(p.to, "/") && as != "" && !cli.IsDir(p.to)
 	root, err := os.OpenRoot(into)
 	if err != nil {
 		return err
@@ -168,8 +170,10 @@ func splitRemote(from string) (dir, name string) {
 	return path.Dir(clean), "./" + path.Base(clean)
 }
 
-// destination returns the directory to unpack in and the new name; no name stands for the contents of a directory.
+// destination returns the directory to unpack in and the new name; no name stands for the contents of a directory. As
+// with docker cp, a symbolic link that is the destination itself is followed, and its target need not exist.
 func destination(to, base string) (dir, name string, err error) {
+	file := to
 	info, err := os.Stat(to)
 	switch {
 	case err == nil && info.IsDir():
@@ -179,14 +183,36 @@ func destination(to, base string) (dir, name string, err error) {
 		return to, base, nil
 	case err == nil && strings.HasSuffix(to, "/"):
 		return "", "", fmt.Errorf("%s is not a directory", to)
-	case err != nil && !errors.Is(err, os.ErrNotExist):
+	case err == nil && !info.Mode().IsRegular():
+		return "", "", fmt.Errorf("%s is a device, a pipe or a socket and is not replaced", to)
+	case err == nil:
+		file, err = filepath.EvalSymlinks(to)
+	case errors.Is(err, fs.ErrNotExist):
+		file, err = followDangling(filepath.Clean(to))
+	}
+	if err != nil {
 		return "", "", err
 	}
-	parent := filepath.Dir(filepath.Clean(to))
+	parent := filepath.Dir(file)
 	if !cli.IsDir(parent) {
 		return "", "", fmt.Errorf("there is no directory %s here", parent)
 	}
-	return parent, filepath.Base(to), nil
+	return parent, filepath.Base(file), nil
+}
+
+// followDangling returns the last target of a link to a file that does not exist.
+func followDangling(file string) (string, error) {
+	for range 40 { // the kernel's limit
+		target, err := os.Readlink(file)
+		if err != nil {
+			return file, nil
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(file), target)
+		}
+		file = target
+	}
+	return "", fmt.Errorf("%s: %w", file, syscall.ELOOP)
 }
 
 // localSource is the source of an upload.

@@ -3,6 +3,7 @@ package container
 import (
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -84,6 +85,17 @@ func TestDestination(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(base, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	for link, target := range map[string]string{"link": "file", "dangling": "to-come", "twice": "dangling", "loop": "loop", "lost": "no/such", "here": "."} {
+		if err := os.Symlink(target, filepath.Join(base, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(filepath.Join(base, "fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("fifo", filepath.Join(base, "to-fifo")); err != nil {
+		t.Fatal(err)
+	}
 	cases := map[string]struct {
 		to, base   string
 		dir, name  string
@@ -98,6 +110,14 @@ func TestDestination(t *testing.T) {
 		"below what is not there":  {"no/such", "f", "", "", true},
 		"below what is a file":     {"file/x", "f", "", "", true},
 		"new name, trailing slash": {"new/", "f", "", "new", false},
+		"a link to a file":         {"link", "f", "", "file", false},
+		"a link to a directory":    {"here", "f", "here", "f", false},
+		"a link to a new file":     {"dangling", "f", "", "to-come", false},
+		"a link to a link":         {"twice", "f", "", "to-come", false},
+		"a link to itself":         {"loop", "f", "", "", true},
+		"a link to nowhere":        {"lost", "f", "", "", true},
+		"a FIFO":                   {"fifo", "f", "", "", true},
+		"a link to a FIFO":         {"to-fifo", "f", "", "", true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +125,7 @@ func TestDestination(t *testing.T) {
 			if (err != nil) != c.impossible {
 				t.Fatalf("got %q %q %v", dir, as, err)
 			}
-			if !c.impossible && (filepath.Clean(dir) != base || as != c.name) {
+			if !c.impossible && (filepath.Clean(dir) != filepath.Join(base, c.dir) || as != c.name) {
 				t.Errorf("got %q %q", dir, as)
 			}
 		})

@@ -28,6 +28,8 @@ type Options struct {
 	Strip bool
 	// Name is put before the rest of it.
 	Name string
+	// Directory refuses an entry called Name that is not a directory.
+	Directory bool
 	// Owner maps owner and group; see [KeepOwner]. By default root owns packed files, and the user owns unpacked ones.
 	Owner func(uid, gid int) (int, int)
 	// Skipped is called for each skipped entry. It may be nil.
@@ -113,6 +115,9 @@ func (u *unpacker) entry(h *tar.Header, body io.Reader) error {
 	name, err := u.target(h.Name)
 	if err != nil {
 		return err
+	}
+	if u.o.Directory && name == u.o.Name && h.Typeflag != tar.TypeDir {
+		return fmt.Errorf("there is no directory %s", u.o.path(name))
 	}
 	if err := u.parents(path.Dir(name), h); err != nil {
 		return err
