@@ -122,12 +122,20 @@ func (l *Loop) keepOrigin() {
 	l.report("identity of the directory", err)
 }
 
+// Close ends the work on the directory, and removes what is kept about it unless it has manifests.
 func (l *Loop) Close() error {
-	err := os.Remove(invalidFile(dirLockPath(l.m.o.Dirs, l.directory.path)))
-	if errors.Is(err, os.ErrNotExist) {
-		err = nil
+	path, release := dirLockPath(l.m.o.Dirs, l.directory.path), l.lock.Release
+	files := []string{invalidFile(path)}
+	if l.directory.origin == (origin{}) {
+		files, release = append(files, originFile(path)), l.lock.Remove
 	}
-	return errors.Join(err, l.lock.Release())
+	var errs []error
+	for _, file := range files {
+		if err := os.Remove(file); !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(append(errs, release())...)
 }
 
 // Run works until the context ends, as the kubelet's syncLoop. The pods run on.

@@ -434,6 +434,9 @@ func TestLookingAtADirectoryStopsNoLoop(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if left, err := filepath.Glob(filepath.Join(f.o.Dirs.Root, "sync", "*")); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
 }
 
 // TestOnceEnds: a directory that goes away or never comes to rest ends the wait, and no pod is removed.
