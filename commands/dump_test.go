@@ -94,12 +94,12 @@ func TestDump(t *testing.T) {
 		if planted != kept.planted || strings.Contains(logs, "stdout mkdir -p /x: token=logged: denied\n") != (kept.flags != "--logs none") {
 			t.Errorf("%s: %d planted, log %q", kept.flags, planted, logs)
 		}
-		for _, want := range []string{`"Command": "app"`, `"MoreArguments": 1`, `"PASSCODE`, `"example.com/note": ""`, `"runtime-endpoint": "unix://`, `"Part": "configuration"`, `"Code": "exited"`, `"/proc/sys/kernel/osrelease": "`} {
+		for _, want := range []string{`"Command": "app"`, `"state": "SANDBOX_READY"`, `"attempt": 0`, `"MoreArguments": 1`, `"PASSCODE`, `"example.com/note": ""`, `"runtime-endpoint": "unix://`, `"Part": "configuration"`, `"Code": "exited"`, `"/proc/sys/kernel/osrelease": "`} {
 			if !strings.Contains(document, want) {
 				t.Errorf("%s: the document has no %s: %.4000s", kept.flags, want, document)
 			}
 		}
-		if !strings.Contains(page, "default/web/app") || strings.Contains(page, "<script") || strings.Contains(page, "(--keep-env)") != (kept.planted > 0) {
+		if !strings.Contains(page, "default/web/app") || !strings.Contains(page, "<td>SANDBOX_READY</td><td>0</td>") || strings.Contains(page, "<script") || strings.Contains(page, "(--keep-env)") != (kept.planted > 0) {
 			t.Errorf("%s: the page: %.2000s", kept.flags, page)
 		}
 	}

@@ -30,10 +30,10 @@ const (
 	conditionFields = "conditions.type conditions.status conditions.reason conditions.message"
 )
 
-// pick adds the fields of a message that are on a list.
+// pick adds the fields of a message that are on a list, with zero values: they are the states of ready sandboxes and first attempts.
 func (out Message) pick(m proto.Message, list string) {
 	var all map[string]any
-	if text, err := protojson.Marshal(m); err == nil && json.Unmarshal(text, &all) == nil {
+	if text, err := (protojson.MarshalOptions{EmitUnpopulated: true}).Marshal(m); err == nil && json.Unmarshal(text, &all) == nil {
 		picked, _ := keep(all, "", strings.Fields(list)).(map[string]any)
 		maps.Copy(out, picked)
 	}
