@@ -94,6 +94,8 @@ func prepare(c *commandTest, line, dir string) {
 	case strings.HasPrefix(line, "crishim start"):
 		c.run("rm", "-f", "web")
 		c.run("create", "web", c.file("c.json", `{"metadata": {"name": "web"}, "image": {"image": "busybox"}}`))
+	case strings.HasPrefix(line, "crishim run -d --name web"):
+		c.run("rmp", "-f", "web")
 	case strings.HasPrefix(line, "crishim rm web"):
 		c.run("stop", "web")
 	case strings.HasPrefix(line, "crishim rmp web"):

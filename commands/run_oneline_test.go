@@ -82,6 +82,14 @@ func TestOneLineRun(t *testing.T) {
 	}
 }
 
+// TestRunWithoutATerminal: the container gets no terminal, as the warning says.
+func TestRunWithoutATerminal(t *testing.T) {
+	t.Parallel()
+	if _, container := dryRun(t, "-it", "busybox"); container.GetTty() || !container.GetStdin() {
+		t.Errorf("container is %v", container)
+	}
+}
+
 func TestOneLineRunOnTheHostNetwork(t *testing.T) {
 	pod, container := dryRun(t, "--network", "host", "--privileged", "-u", "alice", "busybox")
 	node := runtimeapi.NamespaceMode_NODE

@@ -2,8 +2,12 @@ package commands
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/crishim/crishim/commands/cli"
 )
 
 // TestRunPodGoesWithItsContainer: rm -f of its only container removes the sandbox that run created.
@@ -24,6 +28,44 @@ func TestRunPodGoesWithItsContainer(t *testing.T) {
 	}
 	if pods, containers := c.stub.Left(); pods != 1 || containers != 0 {
 		t.Errorf("%d pods and %d containers are left, and one pod is another tool's", pods, containers)
+	}
+}
+
+// TestNameOfSeveralPods: run does not add one, delete refuses to guess, and logs of run go with the pod.
+func TestNameOfSeveralPods(t *testing.T) {
+	t.Parallel()
+	c := podTest(t)
+	run := []string{"run", "-d", "--name", "dup", "busybox:1"}
+	if got := c.run(run...); got.code != 0 {
+		t.Fatalf("run: %+v", got)
+	}
+	c.run(run...).want(t, 1, "", "crishim: there is a pod \"default/dup\" already\nhint: `crishim rmp -f default/dup` removes it\n")
+	other := c.stub.AddPod("default", "dup")
+	if got := c.run("delete", "dup"); got.code != 1 || !strings.Contains(got.err, "\"dup\" is ambiguous: 2 pods match\nhint: give one of these UIDs: ") {
+		t.Errorf("delete: %+v", got)
+	}
+	if pods, _ := c.stub.Left(); pods != 2 {
+		t.Errorf("%d pods are left", pods)
+	}
+	if got := c.run("rmp", "-f", other); got.code != 0 {
+		t.Errorf("rmp: %+v", got)
+	}
+	logs := func() []string {
+		found, err := filepath.Glob(filepath.Join(cli.OwnLogs, "default_dup_*"))
+		if err != nil {
+			t.Error(err)
+		}
+		return found
+	}
+	if os.Geteuid() == 0 && len(logs()) != 1 {
+		t.Errorf("run has the logs %v", logs())
+	}
+	if got := c.run("delete", "dup"); got.code != 0 || len(logs()) != 0 {
+		t.Errorf("delete: %+v, logs %v", got, logs())
+	}
+	c.run(run...)
+	if got := c.run("rm", "-f", "dup"); got.code != 0 || len(logs()) != 0 {
+		t.Errorf("rm -f: %+v, logs %v", got, logs())
 	}
 }
 

@@ -30,7 +30,7 @@ func NewRm(env *cli.Env) *cli.Verb {
 		Usage:     "remove containers",
 		ArgsUsage: "CONTAINER...",
 		Args:      cli.Containers(),
-		Description: cli.WithExamples("Removes containers. A running one is refused, unless --force kills it first. Log files are kept. With its last container a pod of run goes, too.",
+		Description: cli.WithExamples("Removes containers. A running one is refused, unless --force kills it first. Log files are kept. With --force and its last container a pod of run goes, too, with its logs.",
 			"crishim rm web", "crishim rm -f web", "crishim rm --all --force --dry-run"),
 		Flags: []urfave.Flag{
 			o.ForceFlag("kill running containers first"),
@@ -104,8 +104,10 @@ func removeEmptyPod(ctx context.Context, conn *client.Conn, id string) error {
 	if _, err := conn.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id}); cli.UnlessGone(err) != nil {
 		return err
 	}
-	_, err = conn.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
-	return cli.UnlessGone(err)
+	if _, err = conn.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id}); cli.UnlessGone(err) != nil {
+		return err
+	}
+	return cli.RemoveOwnLogs(conn, pod.GetStatus().GetMetadata())
 }
 
 // removeLogs removes a log file and its rotations, as crictl does.

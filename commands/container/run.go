@@ -88,6 +88,7 @@ func (o *runOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 		if err = o.session.Check(env); err != nil {
 			return err
 		}
+		o.session.DropTTYWithoutTerminal(env)
 		return o.completeOneLine(c, args)
 	}
 	o.detach = true
@@ -149,6 +150,16 @@ type runner struct {
 
 // start pulls first: an image that cannot be pulled leaves no pod behind.
 func (r *runner) start(ctx context.Context) (err error) {
+	if r.name != "" && r.podRef == "" {
+		taken, err := podNamed(ctx, r.conn, r.pod.GetMetadata())
+		if err != nil {
+			return err
+		}
+		if taken != nil {
+			path := cli.PodPath(taken.GetMetadata())
+			return cli.WithHint(fmt.Errorf("there is a pod %s already", cli.Quote(path)), "`crishim rmp -f %s` removes it", path)
+		}
+	}
 	if r.withPull {
 		if err := r.pull.PullFor(ctx, r.env, r.conn, r.container, r.pod); err != nil {
 			return err
@@ -169,6 +180,17 @@ func (r *runner) start(ctx context.Context) (err error) {
 	}
 	_, err = r.conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: r.containerID}, limit)
 	return err
+}
+
+// podNamed returns a sandbox with the name and namespace of m, nil if there is none.
+func podNamed(ctx context.Context, conn *client.Conn, m *runtimeapi.PodSandboxMetadata) (*runtimeapi.PodSandbox, error) {
+	pods, err := conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	for _, p := range pods.GetItems() {
+		if p.GetMetadata().GetName() == m.GetName() && p.GetMetadata().GetNamespace() == m.GetNamespace() {
+			return p, nil
+		}
+	}
+	return nil, err
 }
 
 func (r *runner) explain(err error) error {

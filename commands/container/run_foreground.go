@@ -20,7 +20,6 @@ import (
 // foreground writes the container's output until it ends and returns its status. With a terminal and input it attaches.
 // Otherwise it follows the log, which also has the output from before a client could connect.
 func (r *runner) foreground(ctx context.Context) error {
-	r.session.DropTTYWithoutTerminal(r.env)
 	path, err := logPath(ctx, r.conn, &runtimeapi.Container{Id: r.containerID, State: runtimeapi.ContainerState_CONTAINER_RUNNING})
 	if file, openErr := logfile.Open(path); err != nil || openErr != nil {
 		path = "" // it cannot be read as a file

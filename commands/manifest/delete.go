@@ -12,6 +12,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/suggest"
@@ -229,6 +230,8 @@ func (o *deleteOptions) find(ctx context.Context, r *podRuntime, pods []*pod.Pod
 			}
 		case err == nil && known[one[0].UID]: // named twice
 			continue
+		case len(one) > 1 && len(o.files) == 0:
+			err = ambiguous(name, one)
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -263,7 +266,10 @@ func deletePod(ctx context.Context, env *cli.Env, r *podRuntime, p *pod.Pod, gra
 	if err != nil {
 		return err
 	}
-	return r.Remove(ctx, nil, status, grace)
+	if err := r.Remove(ctx, nil, status, grace); err != nil {
+		return err
+	}
+	return cli.RemoveOwnLogs(r.conn, &runtimeapi.PodSandboxMetadata{Namespace: p.Namespace, Name: p.Name, Uid: p.UID})
 }
 
 func podsIn(pods []*pod.Pod, in cli.Within) []*pod.Pod {
@@ -341,6 +347,15 @@ func findPods(pods []*pod.Pod, ref string) ([]*pod.Pod, error) {
 		}
 	}
 	return found, nil
+}
+
+// ambiguous returns the error about a name of several pods.
+func ambiguous(name string, pods []*pod.Pod) error {
+	var uids []string
+	for _, p := range pods {
+		uids = append(uids, p.UID)
+	}
+	return cli.WithHint(fmt.Errorf("%s is ambiguous: %d pods match", cli.Quote(name), len(pods)), "give one of these UIDs: %s", strings.Join(uids, ", "))
 }
 
 func noPodNamed(pods []*pod.Pod, name string) error {
