@@ -4,15 +4,15 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // registers what boundedCodec decodes with
+	_ "google.golang.org/grpc/encoding/proto" // registers the codec that boundedCodec wraps
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Limits of an answer of one of many nodes, or of a node behind a relay. An empty message takes two bytes of an
-// answer and hundreds of memory, so the fields are counted, too: a container with its labels has about a hundred.
+// Limits of a single answer when many nodes or a relay are queried. An empty message takes two bytes on the wire and
+// hundreds in memory, so fields are counted as well as bytes. A container with labels has about a hundred fields.
 const (
 	maxAnswer = 64 << 20
 	maxFields = 1 << 20
@@ -28,12 +28,12 @@ func (c boundedCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// countFields adds the fields of an encoded message, also of nested ones, to a count. It stops above maxFields.
+// countFields adds the fields of an encoded message, including nested messages, to count. It stops above maxFields.
 func countFields(b []byte, d protoreflect.MessageDescriptor, count int) int {
 	for len(b) > 0 && count <= maxFields {
 		number, kind, tag := protowire.ConsumeTag(b)
 		if tag < 0 {
-			return count // decoding it fails
+			return count // the decoder reports the error
 		}
 		size := protowire.ConsumeFieldValue(number, kind, b[tag:])
 		if size < 0 {

@@ -20,8 +20,8 @@ import (
 	"github.com/crishim/crishim/api"
 )
 
-// callInterceptor limits each call, words its error and logs it to Debug, but
-// never a message: they hold passwords.
+// callInterceptor limits each call, words its error and logs the call to Debug. It never logs messages, because they
+// may contain passwords.
 func (c *criConn) callInterceptor(o *Options) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
@@ -47,7 +47,7 @@ func (c *criConn) debugf(o *Options, format string, args ...any) {
 	}
 }
 
-// wordError words the error of a call. A runtime without the private service causes ErrNotDockershim.
+// wordError words the error of a call. Calls to the private service fail with ErrNotDockershim on other runtimes.
 func (c *criConn) wordError(err error, method string, spent time.Duration, lim limit) error {
 	if status.Code(err) == codes.Unimplemented && strings.HasPrefix(method, "/"+api.Crishim_ServiceDesc.ServiceName+"/") {
 		return fmt.Errorf("%w, and %s is another runtime", ErrNotDockershim, c.endpoint)
@@ -55,8 +55,7 @@ func (c *criConn) wordError(err error, method string, spent time.Duration, lim l
 	return callError(err, operation(method), c.endpoint, spent, lim)
 }
 
-// withSkipped adds the runtime that was found but not taken to the hint of an
-// error that may come from having taken the wrong one.
+// withSkipped adds a hint about a runtime that was found but skipped, because the user may have meant that one.
 func withSkipped(err error, skipped string) error {
 	var e *Error
 	if skipped != "" && errors.As(err, &e) && e.Code != codes.Canceled {
@@ -65,8 +64,7 @@ func withSkipped(err error, skipped string) error {
 	return err
 }
 
-// streamInterceptor words the errors of streams. Streams are meant to last: only
-// the option Timeout limits them.
+// streamInterceptor words the errors of streams. Streams are long-lived, so only the Timeout option limits them.
 func (c *criConn) streamInterceptor(o *Options) grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 		open grpc.Streamer, opts ...grpc.CallOption,
@@ -98,7 +96,7 @@ func (s *wordedStream) RecvMsg(m any) error {
 	return s.word(s.ClientStream.RecvMsg(m), time.Since(s.start))
 }
 
-// wireMethod returns the runtime's name of a method. The messages of v1alpha2 are the same on the wire.
+// wireMethod returns the method name for the runtime's CRI version. v1 and v1alpha2 have the same wire format.
 func (c *criConn) wireMethod(method string) string {
 	if c.api == apiV1alpha2 {
 		return strings.Replace(method, "/runtime.v1.", "/runtime.v1alpha2.", 1)
@@ -122,15 +120,14 @@ func (c *criConn) versionStream() grpc.StreamClientInterceptor {
 	}
 }
 
-// Limits of calls by kind. A pull, an exec and a checkpoint have none: how long
-// they take depends on the user.
+// Limits of calls by kind. A pull, an exec and a checkpoint have no limit, because their duration depends on the user.
 const (
 	QueryLimit  = 10 * time.Second // lists, status, stats, streaming URLs
-	ChangeLimit = 2 * time.Minute  // create, start, remove, update; an engine that walks its disk
-	PodLimit    = 4 * time.Minute  // pods, which may wait for the network
+	ChangeLimit = 2 * time.Minute  // create, start, remove, update: the engine may be walking its disk
+	PodLimit    = 4 * time.Minute  // sandboxes, which may wait for the network
 )
 
-// limit is how long one call may take, and the flag that raises that.
+// limit is the time that one call may take, and the flag that extends it.
 type limit struct {
 	d    time.Duration // 0: no limit
 	flag string
@@ -155,13 +152,11 @@ type callTimeout struct {
 	limit
 }
 
-// Timeout returns the option of a call that limits it to d in place of the usual limit; 0 leaves that. The flag is named
-// in the error.
+// Timeout returns a call option that sets the limit to d; 0 keeps the default limit. A timeout error names the flag.
 func Timeout(d time.Duration, flag string) grpc.CallOption {
 	return callTimeout{limit: limit{d: d, flag: flag}}
 }
 
-// givenLimit returns the limit that the options of a call have, 0 for none.
 func givenLimit(opts []grpc.CallOption) (given limit) {
 	for _, o := range opts {
 		if t, ok := o.(callTimeout); ok && t.d > 0 {
@@ -171,14 +166,14 @@ func givenLimit(opts []grpc.CallOption) (given limit) {
 	return given
 }
 
-// limitFor returns how long a call may take: by its options, else --timeout, else the kind of call. The last two get a
-// stop's grace period on top, or a long one would never succeed.
+// limitFor returns the limit of a call: from its options, else --timeout, else by kind of call. A stop's grace period
+// is added to the last two, so that a long grace period does not time out.
 func (c *criConn) limitFor(ctx context.Context, o *Options, method string, req any, opts []grpc.CallOption) limit {
 	if given := givenLimit(opts); given.d > 0 {
 		return given
 	}
 	if _, ok := ctx.Deadline(); ok && c.limit == 0 {
-		return limit{} // the caller's own
+		return limit{} // the caller has set a deadline
 	}
 	var d time.Duration
 	switch path.Base(method) {
@@ -202,9 +197,8 @@ func (c *criConn) limitFor(ctx context.Context, o *Options, method string, req a
 	return limit{d: d, flag: "--timeout"}
 }
 
-// streamedLists are the list calls that newer runtimes also offer in pieces.
-// A piece and its request have the layout of the whole, so the unary messages
-// serve for both; a test compares their descriptors.
+// streamedLists maps list calls to the streaming calls of newer runtimes. Their messages have the same wire format, so
+// the unary messages are used for both. A test compares the descriptors.
 var streamedLists = map[string]string{
 	runtimeapi.RuntimeService_ListPodSandbox_FullMethodName:        runtimeapi.RuntimeService_StreamPodSandboxes_FullMethodName,
 	runtimeapi.RuntimeService_ListContainers_FullMethodName:        runtimeapi.RuntimeService_StreamContainers_FullMethodName,
@@ -214,9 +208,8 @@ var streamedLists = map[string]string{
 	runtimeapi.ImageService_ListImages_FullMethodName:              runtimeapi.ImageService_StreamImages_FullMethodName,
 }
 
-// listInterceptor asks for a list in pieces when it is too big for one
-// message. The whole list is asked for first, because every runtime has that
-// call and few nodes need the other.
+// listInterceptor falls back to the streaming call if a list exceeds the message size. The unary call goes first,
+// because every runtime has it and few nodes need the other.
 func listInterceptor(o *Options) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
@@ -232,7 +225,7 @@ func listInterceptor(o *Options) grpc.UnaryClientInterceptor {
 		case status.Code(serr) == codes.Unimplemented:
 			return err
 		case errors.As(serr, &worded):
-			return worded.err // the interceptor of the list words it
+			return worded.err // the interceptor of the list call words this error
 		}
 		return serr
 	}
@@ -265,9 +258,9 @@ func readPieces(ctx context.Context, cc *grpc.ClientConn, method string, req any
 	}
 }
 
-// retryInterceptor repeats an idempotent call that containerd could not finish because
-// its ttrpc connection to the container's shim was closed. The shim exits with its last
-// process, often while it handles the request to kill it. The container is as it was, or gone.
+// retryInterceptor repeats an idempotent call that containerd could not finish because its ttrpc connection to the
+// container's shim was closed. The shim exits with its last process, often while it handles the request to kill that
+// process. The container is then unchanged or gone.
 func retryInterceptor() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,

@@ -17,17 +17,17 @@ import (
 	"github.com/crishim/crishim/internal/bounded"
 )
 
-// DefaultConfigFile is where crictl's config file is looked for first.
+// DefaultConfigFile is the first path at which a config file is looked up.
 const DefaultConfigFile = "/etc/crictl.yaml"
 
-// The keys of the config file whose values are checked by name.
 const (
 	keyRuntimeEndpoint = "runtime-endpoint"
 	keyImageEndpoint   = "image-endpoint"
 	keyNetworkPlugin   = "network-plugin"
 )
 
-// configKeys are the keys of the config file, in the order in which they are shown. crictl refuses a file with one of our own.
+// configKeys lists the keys of the config file in display order. crictl rejects a file that contains a key with own
+// set.
 var configKeys = []struct {
 	name  string
 	field func(*Config) any
@@ -44,7 +44,7 @@ var configKeys = []struct {
 	{"shim-config", func(c *Config) any { return &c.ShimConfig }, true},
 }
 
-// ConfigKeys lists the keys that a config file may have, in the order in which they are shown.
+// ConfigKeys lists the valid keys of a config file in display order.
 func ConfigKeys() (names []string) {
 	for _, key := range configKeys {
 		names = append(names, key.name)
@@ -61,18 +61,18 @@ type Config struct {
 	PullImageOnCreate bool
 	DisablePullOnRun  bool
 	MaxRetries        int
-	NetworkPlugin     string // of the embedded shim's new pods
-	ShimConfig        string // file with the embedded shim's settings
+	NetworkPlugin     string // network plugin for new sandboxes of the embedded shim
+	ShimConfig        string // settings file of the embedded shim
 
-	Path string // where it was read from, or would be written; "" for no file
+	Path string // path of the file, also if it does not exist yet; "" if no file is used
 
 	exists  bool
 	doc     yaml.Node
-	comment string          // of a file without keys
-	set     map[string]bool // the keys in it
+	comment string          // comment of a file without keys
+	set     map[string]bool // keys that the file contains
 }
 
-// ConfigError is a config file that cannot be used.
+// ConfigError is a config file that cannot be read or parsed.
 type ConfigError struct {
 	Path   string
 	Line   int // 0: the file as a whole
@@ -88,21 +88,21 @@ func (e *ConfigError) Error() string {
 	return fmt.Sprintf("config file %s: %s", e.Path, e.Reason)
 }
 
-// Hint returns the next step, "" where none is known.
+// Hint returns the next step, or "" if unknown.
 func (e *ConfigError) Hint() string { return e.hint }
 
 func (e *ConfigError) Unwrap() error { return e.err }
 
-// ConfigSource is where to look for a config file.
+// ConfigSource says where to look for the config file.
 type ConfigSource struct {
-	Path       string // what --config gave; it and CRI_CONFIG_FILE name a file that must exist
+	Path       string // value of --config; like CRI_CONFIG_FILE, it must name an existing file
 	LookupEnv  func(string) (string, bool)
-	Executable string // the running program, next to which crictl.yaml is looked for last; "": not there
-	New        bool   // a named file may be missing, because it is going to be written
-	Default    string // the file that is looked for first: DefaultConfigFile outside tests; "": none
+	Executable string // path of this program; crictl.yaml next to it is tried last. "" disables this
+	New        bool   // the named file will be written and may be missing
+	Default    string // path that is tried first: DefaultConfigFile except in tests; "" for none
 }
 
-// File returns the config file to use and whether it was named.
+// File returns the path of the config file and whether the user named it.
 func (s ConfigSource) File() (path string, named bool) {
 	if s.Path != "" {
 		return s.Path, true
@@ -122,8 +122,7 @@ func (s ConfigSource) File() (path string, named bool) {
 	return path, false
 }
 
-// LoadConfig reads the config file that the source leads to. A default file
-// that is not there is an empty config.
+// LoadConfig reads the config file of the source. A missing default file is an empty config.
 func LoadConfig(s ConfigSource) (*Config, error) {
 	path, named := s.File()
 	data, err := bounded.ReadFile(path, bounded.Config)
@@ -140,7 +139,7 @@ func LoadConfig(s ConfigSource) (*Config, error) {
 	return ParseConfig(path, data)
 }
 
-// ParseConfig reads a config file's content; the path is for messages.
+// ParseConfig parses the content of a config file. path is used in errors only.
 func ParseConfig(path string, data []byte) (*Config, error) {
 	c := &Config{Path: path, exists: true, set: map[string]bool{}}
 	if err := yaml.Unmarshal(data, &c.doc); err != nil {
@@ -183,7 +182,7 @@ func ParseConfig(path string, data []byte) (*Config, error) {
 	return c, nil
 }
 
-// field returns the place of a key's value, nil for an unknown key.
+// field returns a pointer to the field of a key, or nil for an unknown key.
 func (c *Config) field(name string) any {
 	for _, key := range configKeys {
 		if key.name == name {
@@ -193,7 +192,7 @@ func (c *Config) field(name string) any {
 	return nil
 }
 
-// apply sets one key. An empty value is the key's default.
+// apply sets one key. An empty value restores the default.
 func (c *Config) apply(key, text string) error {
 	invalid := &SyntaxError{What: key, Text: text}
 	switch v := c.field(key).(type) {
@@ -241,7 +240,7 @@ func unknownKey(key string) error {
 	return &SyntaxError{What: "config key", Text: key, Reason: "must be one of " + strings.Join(ConfigKeys(), ", ")}
 }
 
-// parseSeconds reads a duration with a unit, or a number of seconds.
+// parseSeconds parses a duration with a unit, or a number of seconds.
 func parseSeconds(text string) (time.Duration, error) {
 	if n, err := strconv.ParseInt(text, 10, 32); err == nil {
 		return time.Duration(n) * time.Second, nil
@@ -249,8 +248,6 @@ func parseSeconds(text string) (time.Duration, error) {
 	return time.ParseDuration(text)
 }
 
-// Exists reports whether the config came from a file.
 func (c *Config) Exists() bool { return c.exists }
 
-// IsSet reports whether the file has the key.
 func (c *Config) IsSet(key string) bool { return c.set[key] }

@@ -15,7 +15,7 @@ import (
 	"github.com/crishim/crishim/internal/bounded"
 )
 
-// Get returns a key's value as text, and the default where the file has none.
+// Get returns the value of a key as text, or its default if the file does not set it.
 func (c *Config) Get(key string) (string, error) {
 	switch v := c.field(key).(type) {
 	case *string:
@@ -33,7 +33,7 @@ func (c *Config) Get(key string) (string, error) {
 	return "", unknownKey(key)
 }
 
-// Set checks and changes a key's value, and keeps the file's comments. Save writes it.
+// Set validates and changes the value of a key and preserves the file's comments. Save writes the file.
 func (c *Config) Set(key, value string) error {
 	if c.set == nil {
 		c.set = map[string]bool{}
@@ -64,7 +64,7 @@ func (c *Config) Set(key, value string) error {
 	return nil
 }
 
-// AddMissing adds the keys of crictl that the file does not have, with their defaults, as crictl does when it writes.
+// AddMissing adds crictl's keys that the file does not have, with their defaults. crictl does the same when it writes.
 func (c *Config) AddMissing() error {
 	var errs []error
 	for _, key := range configKeys {
@@ -77,7 +77,7 @@ func (c *Config) AddMissing() error {
 	return errors.Join(errs...)
 }
 
-// setNode sets a value. Quotes and comments stay.
+// setNode sets a value and preserves quotes and comments.
 func (c *Config) setNode(node *yaml.Node, key, text string) {
 	node.Value, node.Tag, node.Style = text, "", node.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle)
 	if _, isText := c.field(key).(*string); isText {
@@ -87,7 +87,6 @@ func (c *Config) setNode(node *yaml.Node, key, text string) {
 	}
 }
 
-// text returns the file's content.
 func (c *Config) text() ([]byte, error) {
 	var text bytes.Buffer
 	encoder := yaml.NewEncoder(&text)
@@ -96,13 +95,13 @@ func (c *Config) text() ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// Save writes the file to its path, with the comments that it had. Keys that are not set are
-// not added. On an error the old file is unchanged.
+// Save writes the file to its path. It preserves comments and does not add unset keys. On an error the old file is
+// unchanged.
 func (c *Config) Save() error {
 	if c.Path == "" {
 		return &ConfigError{Path: DefaultConfigFile, Reason: "must not be written here", hint: "--config names a file"}
 	}
-	// A symbolic link is written through, not replaced.
+	// Writing to a symbolic link changes its target.
 	path := c.Path
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real

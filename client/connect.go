@@ -20,56 +20,54 @@ import (
 
 // Shim is a running embedded shim.
 type Shim interface {
-	// Endpoint is the unix:// address of its CRI socket, which accepts connections.
+	// Endpoint returns the unix:// address of the shim's CRI socket, which already accepts connections.
 	Endpoint() string
 	Close() error
 }
 
 type StartShim func(ctx context.Context, e Engine) (Shim, error)
 
-// Engine is the Docker engine that the embedded shim uses.
+// Engine is a Docker engine for the embedded shim.
 type Engine = engine.Endpoint
 
-// Options are what to connect to, and how.
+// Options says which runtime to connect to, and how.
 type Options struct {
-	// RuntimeEndpoint and ImageEndpoint may be empty: the runtime is discovered then, and the image endpoint is
-	// the runtime's.
+	// An empty RuntimeEndpoint is discovered. An empty ImageEndpoint is the runtime's.
 	RuntimeEndpoint, ImageEndpoint string
-	// Images dials the image endpoint at once, if it is another one than the runtime's, and the runtime's
-	// with the first call that needs it; else the other way round.
+	// Images dials the image endpoint at once and the runtime's, if it is another, with the first call that needs it.
+	// The default is the opposite.
 	Images bool
-	// Relay dials another machine: the socket of its runtime for the network unix and an empty address, and
-	// addresses of its loopback for tcp. RuntimeEndpoint is the machine's name for messages then. May be nil.
+	// Relay dials a socket on another machine: the runtime for network unix and an empty address, or a loopback address
+	// for tcp. RuntimeEndpoint is then only the machine's name in messages. May be nil.
 	Relay func(ctx context.Context, network, address string) (net.Conn, error)
-	// ConnectTimeout is for an explicit endpoint; 0: 2 s. One below a second is for the known ones, too.
+	// ConnectTimeout limits the dial of an explicit endpoint; 0: 2 s. A value below one second also limits discovery.
 	ConnectTimeout time.Duration
-	// Timeout is the limit of every call in place of the limits by kind (see QueryLimit), QueryTimeout the limit
-	// of queries alone, as the config file's timeout; 0: the usual limits.
+	// Timeout replaces the limit of every call. QueryTimeout replaces the limit of queries only; it is the config
+	// file's timeout. 0 keeps the limits by kind, see QueryLimit.
 	Timeout, QueryTimeout time.Duration
-	// MaxRetries is how often an explicit endpoint that is absent or refuses is tried again; below 0 forever.
+	// MaxRetries is the number of retries when an explicit endpoint is missing or refuses; below 0: no limit.
 	MaxRetries int
 	LookupEnv  func(string) (string, bool) // nil: an empty environment
-	// Engines lists where a Docker engine may be, best first: at a host, and for "" where
-	// docker itself would look; nil: DockerSocket.
+	// Engines lists the candidate Docker engines, best first: at the given host, or for "" in docker's own lookup
+	// order; nil: DockerSocket.
 	Engines   func(host string) []Engine
-	StartShim StartShim // nil: there is no embedded shim
-	// Batch keeps ssh from asking for passwords and host keys: many hosts are dialled at once.
+	StartShim StartShim // nil: no embedded shim
+	// Batch keeps ssh from asking for passwords and host keys, for commands that dial many hosts at once.
 	Batch bool
-	// Debug receives a line for each attempt and each call, never a message's content. May be nil.
+	// Debug receives a line for each attempt and each call, but never message contents. May be nil.
 	Debug  func(format string, args ...any)
-	Tracer trace.TracerProvider // makes a span of each call; may be nil
-	Now    func() time.Time     // for ages in error messages; nil: time.Now
+	Tracer trace.TracerProvider // creates a span for each call; may be nil
+	Now    func() time.Time     // clock for ages in errors; nil: time.Now
 
-	// Known replaces the sockets that are probed, ProbeTimeout the limit of discovery, and Dial
-	// the dialler, for tests.
+	// Test hooks: Known replaces the known sockets, ProbeTimeout the limit of discovery, and Dial the dialler.
 	Known        []Known
 	ProbeTimeout time.Duration
 	Dial         func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 const (
-	defaultConnectTimeout = 2 * time.Second // of an explicit endpoint
-	defaultProbeTimeout   = time.Second     // of all known sockets together
+	defaultConnectTimeout = 2 * time.Second // for an explicit endpoint
+	defaultProbeTimeout   = time.Second     // for all known sockets together
 )
 
 func (o *Options) debugf(format string, args ...any) {
@@ -78,7 +76,7 @@ func (o *Options) debugf(format string, args ...any) {
 	}
 }
 
-// bounded reports whether answers have the limits of one of many nodes.
+// bounded reports whether the limits of bounded.go apply to answers.
 func (o *Options) bounded() bool { return o.Batch || o.Relay != nil }
 
 func (o *Options) knownSockets() []Known {
@@ -99,28 +97,28 @@ func (o *Options) dial(ctx context.Context, network, address string) (net.Conn, 
 	return d.DialContext(ctx, network, address)
 }
 
-// Conn is a connection to a CRI runtime. Its clients speak v1 whatever the runtime knows,
-// limit each call by its kind and word errors for people.
+// Conn is a connection to a CRI runtime. Its clients speak v1 whatever version the runtime has, limit each call by kind
+// and word errors for people.
 type Conn struct {
 	Runtime runtimeapi.RuntimeServiceClient
 	Image   runtimeapi.ImageServiceClient
-	// RuntimeEndpoint and ImageEndpoint were chosen; docker://... for the embedded shim, not its private socket.
+	// The selected endpoints. The embedded shim's is docker://..., not its private socket.
 	RuntimeEndpoint, ImageEndpoint string
-	Embedded                       bool // the runtime is the embedded shim, on Engine
+	Embedded                       bool // the runtime is the embedded shim, using Engine
 	Engine                         Engine
 	Version                        *runtimeapi.VersionResponse
-	// TakenAs is the explicit endpoint, where that is a Docker engine's own socket and was taken as docker://.
+	// TakenAs is the explicit endpoint if it turned out to be a Docker engine's socket and was used as docker://.
 	TakenAs    string
-	Candidates []Candidate // that were probed, in order of precedence
+	Candidates []Candidate // probed endpoints, in order of precedence
 
 	now            func() time.Time
-	runtime, image *lazyConn // the same one where there is one endpoint
+	runtime, image *lazyConn // identical if there is one endpoint
 	closeOnce      sync.Once
 	closeErr       error
 }
 
-// LimitCalls limits each call to d, unless Options.Timeout does, also where the caller has a later deadline. It is called
-// before the first call.
+// LimitCalls limits each call to d unless Options.Timeout is set, even if the caller's deadline is later. It must be
+// called before the first call.
 func (c *Conn) LimitCalls(d time.Duration) {
 	for _, l := range []*lazyConn{c.runtime, c.image} {
 		if conn := l.opened(); conn != nil {
@@ -129,7 +127,7 @@ func (c *Conn) LimitCalls(d time.Duration) {
 	}
 }
 
-// API returns the version of CRI that goes over the wire: v1 or v1alpha2.
+// API returns the CRI version on the wire: v1 or v1alpha2.
 func (c *Conn) API() string {
 	if conn := c.runtime.opened(); conn != nil {
 		return conn.api
@@ -137,7 +135,7 @@ func (c *Conn) API() string {
 	return apiV1
 }
 
-// ClientConn returns the connection to the runtime, for services other than CRI's.
+// ClientConn returns the connection to the runtime, for services outside CRI.
 func (c *Conn) ClientConn() grpc.ClientConnInterface { return c.runtime }
 
 // DialRuntime opens another connection to the runtime's socket.
@@ -149,7 +147,7 @@ func (c *Conn) DialRuntime(ctx context.Context) (net.Conn, error) {
 	return conn.dial(ctx)
 }
 
-// DialThere dials an address on the runtime's machine, such as the host of a streaming URL.
+// DialThere dials an address on the runtime's machine, for example the host of a streaming URL.
 func (c *Conn) DialThere(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := c.runtime.get(ctx)
 	switch {
@@ -161,7 +159,7 @@ func (c *Conn) DialThere(ctx context.Context, network, address string) (net.Conn
 	return new(net.Dialer).DialContext(ctx, network, address)
 }
 
-// Remote names a runtime that is not on this host, "" for one that is.
+// Remote returns the endpoint of a runtime on another host, or "" for a local runtime.
 func (c *Conn) Remote() string {
 	if conn := c.runtime.opened(); conn != nil && conn.there != nil {
 		return c.RuntimeEndpoint
@@ -176,10 +174,9 @@ func (c *Conn) Remote() string {
 	return ""
 }
 
-// ImageClientConn returns the connection to the image service.
 func (c *Conn) ImageClientConn() grpc.ClientConnInterface { return c.image }
 
-// Close ends the connection with its tunnel and the embedded shim. It may be called twice.
+// Close closes the connection and ends its tunnel and the embedded shim. It may be called twice.
 func (c *Conn) Close() error {
 	c.closeOnce.Do(func() {
 		if c.image != c.runtime {
@@ -190,8 +187,8 @@ func (c *Conn) Close() error {
 	return c.closeErr
 }
 
-// Connect connects to the runtime that the options name, or that it discovers. The error is an
-// *Error or a *SyntaxError. The kubelet's PreInitRuntimeService does the same.
+// Connect connects to the endpoint in the options, or discovers a runtime. The error is an *Error or a *SyntaxError.
+// The kubelet's counterpart is PreInitRuntimeService.
 func Connect(ctx context.Context, o Options) (*Conn, error) {
 	runtime, image, err := o.parseEndpoints()
 	if err != nil {
@@ -218,7 +215,7 @@ func Connect(ctx context.Context, o Options) (*Conn, error) {
 	return c, nil
 }
 
-// parseEndpoints reads both endpoints before anything is dialled. An endpoint that is not given is nil.
+// parseEndpoints parses both endpoints before any dial. An endpoint that is not given is nil.
 func (o *Options) parseEndpoints() (runtime, image *Endpoint, err error) {
 	parse := func(text string) *Endpoint {
 		if text == "" || err != nil {
@@ -235,8 +232,8 @@ func (o *Options) parseEndpoints() (runtime, image *Endpoint, err error) {
 	return runtime, image, err
 }
 
-// connect dials the endpoint that the command needs first. The other one, if there are two, is dialled by
-// its first call.
+// connect dials the endpoint that the command needs first. The other endpoint, if there are two, is dialled by its
+// first call.
 func (c *Conn) connect(ctx context.Context, o *Options, runtime, image *Endpoint) error {
 	openRuntime := func(ctx context.Context) (*criConn, []found, error) {
 		if runtime != nil {
@@ -315,7 +312,7 @@ func chosenOf(list []found) (chosen found) {
 	return chosen
 }
 
-// open starts the embedded shim on an engine. The probe has connected to a runtime already.
+// open starts the embedded shim on an engine. For a CRI runtime it returns the connection of the probe.
 func (o *Options) open(ctx context.Context, f found) (*criConn, error) {
 	if f.Kind != KindEngine {
 		return f.conn, nil
@@ -324,7 +321,7 @@ func (o *Options) open(ctx context.Context, f found) (*criConn, error) {
 	if o.StartShim == nil {
 		return nil, &Error{Endpoint: endpoint, Code: codes.Unavailable, text: "connect to " + endpoint + ": there is no embedded dockershim here"}
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second) // the engine may be busy
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second) // a busy engine takes longer than the probe
 	defer cancel()
 	conn, err := o.startShim(ctx, f.engine)
 	if err == nil {
@@ -355,8 +352,8 @@ func (o *Options) startShim(ctx context.Context, engine Engine) (*criConn, error
 	return conn, nil
 }
 
-// dialShim asks the shim for its version only if the probe did not ask the engine, which the shim
-// would ask again.
+// dialShim asks the shim for its version only if the probe has not asked the engine, because the shim would ask the
+// engine again.
 func (o *Options) dialShim(ctx context.Context, shim Shim, engine Engine) (*criConn, error) {
 	e, err := ParseEndpoint(shim.Endpoint())
 	if err != nil {
@@ -375,8 +372,8 @@ func (o *Options) dialShim(ctx context.Context, shim Shim, engine Engine) (*criC
 	return conn, nil
 }
 
-// remoteEngineReason returns why an engine behind ssh cannot be used, without the engine client's
-// made up host and command line of ssh.
+// remoteEngineReason extracts ssh's error output from an error of the engine client, which adds a made-up host and the
+// ssh command line.
 func remoteEngineReason(text string) string {
 	if _, stderr, found := strings.Cut(text, "stderr="); found {
 		return strings.TrimSpace(stderr)

@@ -23,48 +23,48 @@ const (
 	apiV1alpha2 = "v1alpha2"
 
 	maxSend    = 16 << 20
-	maxReceive = 256 << 20 // most runtimes send 16 MiB at most, but not all
+	maxReceive = 256 << 20 // most runtimes send at most 16 MiB, but not all
 )
 
 // criConn is a gRPC connection to a runtime.
 type criConn struct {
 	cc       *grpc.ClientConn
-	endpoint string // as a flag would name it, for errors and for Conn
-	api      string // v1 or v1alpha2, once known
+	endpoint string // as a flag would name it
+	api      string // v1 or v1alpha2, once negotiated
 	version  *runtimeapi.VersionResponse
-	limit    time.Duration // of each call, in place of those by kind; 0: these
-	// probing keeps the calls of a probe from Debug, which receives the outcome.
+	limit    time.Duration // limit of each call in place of the limits by kind; 0 keeps those
+	// probing suppresses Debug output for the calls of a probe, because the probe logs its outcome.
 	probing bool
 	// dial opens another connection to the same socket.
 	dial func(ctx context.Context) (net.Conn, error)
-	// there dials an address of the runtime's machine; nil where that can be dialled from here.
+	// there dials an address on the runtime's machine; nil if this machine can dial it.
 	there   func(ctx context.Context, network, address string) (net.Conn, error)
-	stop    func() error // ends the shim or the tunnel behind the connection; may be nil
-	skipped string       // a hint at a runtime that was found but not taken
+	stop    func() error // ends the shim or the tunnel of this connection; may be nil
+	skipped string       // hint about a runtime that was found but skipped
 
 	mu      sync.Mutex // guards dialErr, which gRPC's goroutines write
 	dialErr error
 }
 
-// lastDialError returns the error of the last attempt to dial, of which gRPC only passes on the text.
+// lastDialError returns the error of the last dial. gRPC only reports its text.
 func (c *criConn) lastDialError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.dialErr
 }
 
-// lazyConn is the connection for one service. Its first call opens it.
+// lazyConn is a connection that its first call opens.
 type lazyConn struct {
 	open func(context.Context) (*criConn, []found, error)
 	conn *criConn
-	lock chan struct{} // guards conn; calls wait for it no longer than their contexts last
+	lock chan struct{} // guards conn; a channel, so that callers can stop waiting when their context ends
 }
 
 func newLazyConn(conn *criConn, open func(context.Context) (*criConn, []found, error)) *lazyConn {
 	return &lazyConn{conn: conn, open: open, lock: make(chan struct{}, 1)}
 }
 
-// opened returns the connection, nil before the first call.
+// opened returns the connection, or nil before the first call.
 func (l *lazyConn) opened() *criConn {
 	if l == nil {
 		return nil
@@ -131,7 +131,7 @@ func (c *criConn) close() error {
 	return err
 }
 
-// newConn dials nothing before the first call. It is the kubelet's NewRemoteRuntimeService.
+// newConn creates a connection that is dialled by its first call. The kubelet's counterpart is NewRemoteRuntimeService.
 func newConn(o *Options, e Endpoint) (*criConn, error) {
 	c := &criConn{endpoint: e.String(), api: apiV1, probing: true}
 	if e.Network == relayed {
@@ -149,13 +149,12 @@ func newConn(o *Options, e Endpoint) (*criConn, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(dialer),
 		grpc.WithNoProxy(),
-		grpc.WithAuthority("localhost"), // some servers refuse a path as authority
+		grpc.WithAuthority("localhost"), // some servers reject a path as authority
 		grpc.WithDisableServiceConfig(),
 		grpc.WithIdleTimeout(0),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second},
-			// Each call has a limit of its own. A shorter one here would turn
-			// "does not answer" into "unavailable".
+			// Each call has its own limit. A shorter connect timeout would turn "does not answer" into "unavailable".
 			MinConnectTimeout: time.Hour,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive), grpc.MaxCallSendMsgSize(maxSend)),
@@ -169,6 +168,6 @@ func newConn(o *Options, e Endpoint) (*criConn, error) {
 		options = append(options, grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithTracerProvider(o.Tracer), otelgrpc.WithPropagators(propagation.TraceContext{}))))
 	}
 	var err error
-	c.cc, err = grpc.NewClient("passthrough:///"+url.PathEscape(e.Address), options...) // a path may hold what a URL may not
+	c.cc, err = grpc.NewClient("passthrough:///"+url.PathEscape(e.Address), options...) // a path may contain characters that a URL may not
 	return c, err
 }

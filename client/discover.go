@@ -14,18 +14,18 @@ import (
 
 // States of a [Candidate].
 const (
-	StateReady       = "ready"         // answers and may be used
-	StateAbsent      = "absent"        // no such socket, or no such host
-	StateDenied      = "denied"        // no permission to open it
-	StateRefused     = "refused"       // nothing listens: a stale socket or a closed port
-	StateHangs       = "hangs"         // accepts, or neither accepts nor refuses, but never answers
-	StateDocker      = "docker"        // a Docker engine answers there, not a CRI runtime
-	StateHTTP        = "http"          // something else that speaks HTTP
-	StateNoCRI       = "no CRI"        // speaks gRPC, but serves no CRI
-	StateDockersOwn  = "docker's own"  // a containerd that is only there for Docker
+	StateReady       = "ready"         // answers and can be used
+	StateAbsent      = "absent"        // no such socket or host
+	StateDenied      = "denied"        // no permission to open the socket
+	StateRefused     = "refused"       // not listening: a stale socket or a closed port
+	StateHangs       = "hangs"         // no answer within the limit, also if the connection was accepted
+	StateDocker      = "docker"        // a Docker engine, not a CRI runtime
+	StateHTTP        = "http"          // another HTTP server
+	StateNoCRI       = "no CRI"        // a gRPC server without CRI
+	StateDockersOwn  = "docker's own"  // a containerd that only serves Docker
 	StateFailed      = "failed"        // answers with an error
 	StateUnsupported = "not supported" // cannot be tried
-	StateNotTried    = "not tried"     // decided before it was its turn
+	StateNotTried    = "not tried"     // decided before its turn
 )
 
 // Kinds of a [Candidate].
@@ -34,18 +34,18 @@ const (
 	KindEngine = "engine"
 )
 
-// Candidate is an endpoint that was probed, with the outcome.
+// Candidate is a probed endpoint and the result of the probe.
 type Candidate struct {
 	Endpoint string // as a flag would give it
 	Kind     string
-	Name     string // of the runtime that usually listens there, such as "containerd"
+	Name     string // usual runtime at this endpoint, such as "containerd"
 	State    string
-	Detail   string // of the state, such as the runtime's name and version or what went wrong
-	API      string // the CRI version that is spoken there: v1 or v1alpha2
+	Detail   string // details of State, such as the runtime's name and version or an error
+	API      string // CRI version: v1 or v1alpha2
 	Chosen   bool
 }
 
-// reason returns the state as the end of a sentence.
+// reason returns the state as a clause for the end of a sentence.
 func (c Candidate) reason() string {
 	switch c.State {
 	case StateAbsent:
@@ -59,7 +59,7 @@ func (c Candidate) reason() string {
 	case StateDocker:
 		return "this is a Docker engine, not a CRI runtime"
 	case StateHTTP:
-		if c.Kind == KindEngine { // HTTP is what it should speak
+		if c.Kind == KindEngine { // an engine is expected to speak HTTP
 			return c.Detail
 		}
 		return "it speaks HTTP, not gRPC"
@@ -71,7 +71,7 @@ func (c Candidate) reason() string {
 	return c.Detail
 }
 
-// Hint returns the next step for someone who wants this endpoint to work.
+// Hint returns the next step to make this endpoint work.
 func (c Candidate) Hint() string {
 	if host, ssh := strings.CutPrefix(c.Endpoint, "ssh://"); ssh && c.State == StateFailed {
 		host, socket, named := strings.Cut(host, "/")
@@ -113,14 +113,13 @@ func (c Candidate) Hint() string {
 	return ""
 }
 
-// Known is a socket that is probed when no endpoint is given.
+// Known is a socket that is probed if no endpoint is given.
 type Known struct {
-	Name       string // of the runtime that usually listens there
+	Name       string // usual runtime at this socket
 	Path       string
-	Containerd bool // it may only be there for Docker
+	Containerd bool // may only serve Docker
 }
 
-// KnownSockets returns the sockets that are probed, in order of precedence.
 func KnownSockets() []Known {
 	return []Known{
 		{Name: "crishim serve", Path: "/run/crishim/crishim.sock"},
@@ -134,19 +133,17 @@ func KnownSockets() []Known {
 	}
 }
 
-// KnownSocket returns the path of the known socket of this name.
 func KnownSocket(name string) string {
 	sockets := KnownSockets()
 	return sockets[slices.IndexFunc(sockets, func(k Known) bool { return k.Name == name })].Path
 }
 
-// DockerSocket is where a Docker engine listens by default.
+// DockerSocket is the default socket of a Docker engine.
 const DockerSocket = "/var/run/docker.sock"
 
-// discover probes the known sockets and the Docker engines at the same time, and chooses the
-// socket of the highest precedence that answers, else the engine. With all it waits for
-// every answer. Only the chosen candidate stays open. The kubelet had the flag
-// --container-runtime for this choice.
+// discover probes the known sockets and the Docker engines concurrently. It chooses the ready socket with the highest
+// precedence, else the engine. With all it waits for every result. Only the chosen candidate stays open. Early kubelets
+// had the flag --container-runtime for this choice.
 func (o *Options) discover(ctx context.Context, all bool) ([]found, error) {
 	pctx, cancel := context.WithTimeout(ctx, o.probeTimeout())
 	defer cancel()
@@ -168,7 +165,7 @@ func (o *Options) discover(ctx context.Context, all bool) ([]found, error) {
 	if chosen < 0 || all {
 		engines()
 	}
-	cancel() // what is still under way is not needed
+	cancel() // stops the remaining probes
 	wg.Wait()
 
 	var list []found
@@ -177,7 +174,7 @@ func (o *Options) discover(ctx context.Context, all bool) ([]found, error) {
 	}
 	list = append(list, engines()...)
 	if last := len(list) - 1; chosen < 0 && last >= 0 && list[last].State == StateReady {
-		chosen = last // no socket is ready, so this is an engine
+		chosen = last // no socket is ready, so the last candidate is an engine
 	}
 	for i := range list {
 		if i == chosen {
@@ -198,7 +195,7 @@ func (o *Options) discover(ctx context.Context, all bool) ([]found, error) {
 	return list, nothingError(list)
 }
 
-// probeTimeout returns the limit of all probes together. --connect-timeout can only make it shorter.
+// probeTimeout returns the limit of all probes together. --connect-timeout can only shorten it.
 func (o *Options) probeTimeout() time.Duration {
 	if o.ProbeTimeout > 0 {
 		return o.ProbeTimeout
@@ -206,15 +203,14 @@ func (o *Options) probeTimeout() time.Duration {
 	return min(cmp.Or(o.ConnectTimeout, defaultProbeTimeout), defaultProbeTimeout)
 }
 
-// start calls f in the background; the function that it returns waits for the result.
+// start runs f in the background and returns a function that waits for its result.
 func start[T any](wg *sync.WaitGroup, f func() T) (wait func() T) {
 	wait = sync.OnceValue(f)
 	wg.Go(func() { wait() })
 	return wait
 }
 
-// probeKnown probes a known socket. A containerd that looks like Docker's own is skipped
-// if an engine answers.
+// probeKnown probes a known socket. A containerd that seems to serve only Docker is skipped if an engine answers.
 func (o *Options) probeKnown(ctx context.Context, k Known, engines func() []found) found {
 	f := o.probeCRI(ctx, Endpoint{Network: "unix", Address: k.Path}, false)
 	f.Name = k.Name
@@ -230,9 +226,8 @@ func (o *Options) probeKnown(ctx context.Context, k Known, engines func() []foun
 	return f
 }
 
-// Discover probes all candidates of Connect, and marks the candidate that Connect would
-// take, without starting the shim. The error is Connect's, as far as it is known without a
-// shim; the candidates are complete even then.
+// Discover probes all candidates of Connect and marks the candidate that Connect would use, without starting the shim.
+// The error is Connect's as far as it can be known without a shim. The list of candidates is complete even on an error.
 func Discover(ctx context.Context, o Options) ([]Candidate, error) {
 	runtime, _, err := o.parseEndpoints()
 	if err != nil {
@@ -240,7 +235,7 @@ func Discover(ctx context.Context, o Options) ([]Candidate, error) {
 	}
 	list, err := o.discover(ctx, true)
 	for _, f := range list {
-		if f.Chosen { // the others are closed
+		if f.Chosen { // the probe has closed the others
 			f.close(&o)
 		}
 	}
@@ -268,7 +263,7 @@ func Discover(ctx context.Context, o Options) ([]Candidate, error) {
 	return out, err
 }
 
-// skippedHint names a containerd that answered but was taken for Docker's own.
+// skippedHint names a containerd that answered but was skipped because it seems to serve only Docker.
 func skippedHint(list []Candidate) string {
 	if c, ok := firstIn(list, StateDockersOwn); ok {
 		return fmt.Sprintf("%s answers too, without pod network and pods; `-r %s` takes it", c.Endpoint, c.Endpoint)
@@ -276,7 +271,7 @@ func skippedHint(list []Candidate) string {
 	return ""
 }
 
-// nothingError lists the candidates. The hint is for the candidate that came nearest to an answer.
+// nothingError lists the candidates. Its hint is about the candidate that came closest to an answer.
 func nothingError(tried []found) *Error {
 	e := &Error{
 		Code: codes.Unavailable, text: "no container runtime found:",

@@ -12,22 +12,21 @@ import (
 	"github.com/crishim/crishim/internal/rundir"
 )
 
-// Endpoint is a parsed endpoint: the address of a CRI runtime or, with Docker, of an engine
-// for the embedded shim.
+// Endpoint is a parsed endpoint: the address of a CRI runtime or, if Docker is set, of an engine for the embedded shim.
 type Endpoint struct {
-	Network string // unix, tcp, ssh or relayed; "" for docker:// without an address
-	Address string // a socket's path or host:port; for ssh [user@]host[:port]
-	Path    string // remote socket of ssh; "" to discover it
+	Network string // unix, tcp, ssh or relay; "" for docker:// without an address
+	Address string // socket path or host:port; for ssh [user@]host[:port]
+	Path    string // remote socket for ssh; "" to discover it
 	Docker  bool
 }
 
-// relayed is the network of the endpoint that Options.Relay dials, whose address is a name for messages.
+// relayed is the network of an endpoint that Options.Relay dials. Its address is only a name for messages.
 const relayed = "relay"
 
 const endpointForms = "use unix:///run/containerd/containerd.sock, a path, tcp://host:port, ssh://user@host, ssh://user@host/path.sock, " +
 	"docker:// or docker:///var/run/docker.sock"
 
-// ParseEndpoint reads all forms of endpoints. It is the kubelet's GetAddressAndDialer.
+// ParseEndpoint parses all forms of endpoints. The kubelet's counterpart is GetAddressAndDialer.
 func ParseEndpoint(s string) (Endpoint, error) {
 	fail := func(reason string) (Endpoint, error) {
 		return Endpoint{}, &SyntaxError{What: "endpoint", Text: s, Reason: reason, hint: endpointForms}
@@ -77,7 +76,7 @@ func ParseEndpoint(s string) (Endpoint, error) {
 	return e, nil
 }
 
-// named returns the endpoint that the name of a runtime stands for, unless a file has that name.
+// named returns the endpoint that a runtime's name is short for, unless a file of that name exists.
 func named(name string) string {
 	meant := ""
 	if strings.EqualFold(name, "docker") {
@@ -101,7 +100,7 @@ func (e *Endpoint) setUnix(path string) (reason string) {
 	case !strings.HasPrefix(path, "/"):
 		return "must be an absolute path"
 	}
-	// A bare path is cleaned too, so both forms compare equal.
+	// Bare paths are cleaned too, so that both forms compare equal.
 	path = filepath.Clean(path)
 	if path == "/" {
 		return "must name a socket"
@@ -130,7 +129,7 @@ func (e *Endpoint) setSSH(rest string) (reason string) {
 	case err != nil || u.Hostname() == "" || strings.ContainsAny(rest, "?#"):
 		return "must have a host, as in ssh://user@host/run/containerd/containerd.sock"
 	case strings.HasPrefix(u.Hostname(), "-") || strings.HasPrefix(u.User.Username(), "-"):
-		// ssh would take it for an option.
+		// ssh would parse it as an option.
 		return "host and user must not begin with a dash"
 	}
 	if _, has := u.User.Password(); has {
@@ -148,7 +147,7 @@ func (e *Endpoint) setSSH(rest string) (reason string) {
 	if name := u.User.Username(); name != "" {
 		e.Address = name + "@" + u.Host
 	}
-	if strings.ContainsFunc(e.Address+e.Path, isControl) { // %0a was harmless until now
+	if strings.ContainsFunc(e.Address+e.Path, isControl) { // checked again after percent-decoding, because of %0a
 		return "must not contain control characters"
 	}
 	if _, err := url.Parse(e.url()); err != nil {
@@ -172,7 +171,7 @@ func (e Endpoint) String() string {
 	return e.url()
 }
 
-// url escapes what an ssh URL cannot hold as it is, so that it can be parsed again.
+// url escapes characters that an ssh URL cannot contain, so that the result can be parsed again.
 func (e Endpoint) url() string {
 	if e.Network != "ssh" {
 		return e.Network + "://" + e.Address + e.Path
@@ -184,7 +183,7 @@ func (e Endpoint) url() string {
 	return u.String()
 }
 
-// engineHost returns the host of a docker endpoint's engine, "" for docker's default.
+// engineHost returns the host of a docker endpoint's engine, or "" for docker's default.
 func (e Endpoint) engineHost() string {
 	if !e.Docker || e.Network == "" {
 		return ""
@@ -194,7 +193,7 @@ func (e Endpoint) engineHost() string {
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
-// engineEndpoint returns the -r that takes the shim on this engine.
+// engineEndpoint returns the value of -r that selects this engine.
 func engineEndpoint(e Engine) string {
 	ep, err := ParseEndpoint("docker+" + e.Host)
 	if e.Host == "" || err != nil {

@@ -15,8 +15,7 @@ import (
 	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
-// SyntaxError is an endpoint, name or selector that cannot be meant: wrong usage, known
-// before anything is dialled.
+// SyntaxError is an invalid endpoint, name or selector. It is a usage error, found before any dial.
 type SyntaxError struct {
 	What, Text, Reason, hint string
 }
@@ -25,28 +24,27 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("invalid %s %q: %s", e.What, e.Text, e.Reason)
 }
 
-// Hint returns what would be right.
 func (e *SyntaxError) Hint() string { return e.hint }
 
-// Error is a failed call or connection, worded for people. The gRPC code
-// stays available through status.FromError and errors.As.
+// Error is a failed call or connection, worded for people. The gRPC code stays available through status.FromError and
+// errors.As.
 type Error struct {
 	Op       string // such as "list containers"; "" for connecting
 	Endpoint string
 	Code     codes.Code
 
 	text, hint string
-	list       []string // what the text introduces, a line each
-	skipped    string   // a second hint, at a runtime that was not taken
+	list       []string // lines below the text, such as candidates
+	skipped    string   // second hint, about a skipped runtime
 	err        error
 }
 
 func (e *Error) Error() string { return strings.Join(append([]string{e.text}, e.list...), "\n  ") }
 
-// List returns the lines below the first one. Other line breaks are the runtime's.
+// List returns the lines below the first one. Any other line breaks come from the runtime.
 func (e *Error) List() []string { return e.list }
 
-// Hint returns the next step, "" where none is known. Two are a line each.
+// Hint returns the next steps, one per line, or "".
 func (e *Error) Hint() string { return strings.Trim(clean(e.hint)+"\n"+clean(e.skipped), "\n") }
 
 func (e *Error) Unwrap() error { return e.err }
@@ -54,14 +52,14 @@ func (e *Error) Unwrap() error { return e.err }
 func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Error()) }
 
 const (
-	// registryUnavailable begins a runtime's message about a pull whose registry did
-	// not answer; CRI gives it the code of a runtime that does not.
+	// registryUnavailable is the prefix of a runtime's message if the registry did not answer a pull. CRI uses the same
+	// gRPC code as for a runtime that does not answer.
 	registryUnavailable = "RegistryUnavailable: "
-	// containerdUnreachable is the same in containerd's words, which has no code for it.
+	// containerdUnreachable is containerd's prefix for the same failure. containerd has no code for it.
 	containerdUnreachable = "failed to do request: "
 )
 
-// callError words a failed call. The runtime's own sentence is kept; gRPC's are replaced.
+// callError words a failed call. It keeps the runtime's own sentence and replaces gRPC's.
 func callError(err error, op, endpoint string, spent time.Duration, limit limit) error {
 	if err == nil {
 		return nil
@@ -106,7 +104,7 @@ func callError(err error, op, endpoint string, spent time.Duration, limit limit)
 	case e.Code == codes.Canceled:
 		e.text = op + ": interrupted"
 	case e.Code == codes.Unavailable:
-		// Its own sentence tells whether the runtime is gone or has lost its engine.
+		// The runtime's message tells whether the runtime is gone or has lost its engine.
 		e.text = fmt.Sprintf("%s: %s is not available: %s", op, endpoint, transportReason(strings.TrimPrefix(e.text, op+": ")))
 		e.hint = "the runtime or its engine may have stopped or be restarting; try again"
 	case e.Code == codes.Unimplemented && noCall.MatchString(e.text):
@@ -119,7 +117,7 @@ func callError(err error, op, endpoint string, spent time.Duration, limit limit)
 	return e
 }
 
-// transportReason strips gRPC's words from the error of a connection. Any other text stays as it is.
+// transportReason strips gRPC's prefix from a connection error. Any other text is returned unchanged.
 func transportReason(text string) string {
 	reason, ok := strings.CutPrefix(text, "error reading from server: ")
 	if quoted, dialled := strings.CutPrefix(text, "connection error: desc = "); dialled {
@@ -135,11 +133,11 @@ func transportReason(text string) string {
 	return reason
 }
 
-// noCall is the message of gRPC servers for a call that they do not have. A runtime that
-// has the call, but not all that was asked for, answers what it lacks.
+// noCall matches a gRPC server's message for a call that it does not have. A runtime that has the call but not the
+// requested feature answers with a sentence about the feature.
 var noCall = lazyregexp.New(`^$|^unknown (service|method)( |$)|^(method \S+ )?not implemented$`)
 
-// plain removes the prefixes of the gRPC servers that a message has passed.
+// plain removes the error prefixes that each gRPC hop adds.
 func plain(msg string) string {
 	for {
 		i := strings.Index(msg, "rpc error: code = ")
@@ -173,13 +171,12 @@ func pullReason(text string) string {
 	return text
 }
 
-// refusals are parts of messages about a missing or wrong login, for which containerd has no code.
+// refusals are substrings of errors about a missing or wrong login. containerd has no code for these errors.
 var refusals = []string{
 	"unauthorized", "authentication required", "no basic auth credentials", "incorrect username or password", "401 unauthorized",
 	"403 forbidden", "insufficient_scope", "authorization failed", "pull access denied", "denied: ", "access to the resource is denied",
 }
 
-// IsRefused reports whether a pull failed because the login was missing or wrong.
 func IsRefused(err error) bool {
 	var e *Error
 	if !errors.As(err, &e) || e.Op != opPull {
@@ -195,7 +192,7 @@ func IsRefused(err error) bool {
 	return slices.ContainsFunc(refusals, func(refusal string) bool { return strings.Contains(text, refusal) })
 }
 
-// operations are calls whose method name does not read as what a user did.
+// operations names calls in the user's words, if the method name does not read that way.
 var operations = map[string]string{
 	"Version":                  "ask for the version",
 	"Status":                   "ask for the runtime's status",
@@ -235,7 +232,7 @@ func operation(method string) string {
 	return b.String()
 }
 
-// clean removes control characters of a runtime's text.
+// clean replaces control characters in a runtime's text.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if isControl(r) || r >= 0x80 && r < 0xa0 {

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SeesHost reports whether this process has the files of the machine that the runtime runs on. In a container it does not,
-// unless the runtime is in there, too: the root of the process at the runtime's socket is another one. If unknown, it
-// reports true.
+// SeesHost reports whether this process sees the files of the runtime's machine. It does not in a container, unless the
+// runtime is in the same container: the root of the process at the runtime's socket differs. If unknown, SeesHost
+// returns true.
 func (c *Conn) SeesHost() bool {
 	endpoint := c.RuntimeEndpoint
 	if c.Embedded {
@@ -35,14 +35,14 @@ func (c *Conn) SeesHost() bool {
 	if raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }) != nil || err != nil {
 		return true
 	}
-	if peer.Pid == 0 { // of a PID namespace around this one
+	if peer.Pid == 0 { // the process is in an outer PID namespace
 		return false
 	}
 	ours, theirs := rootOf("self"), rootOf(fmt.Sprint(peer.Pid))
 	return ours == "" || theirs == "" || ours == theirs
 }
 
-// rootOf returns the device and directory of a process's root, "" if unknown.
+// rootOf returns the device and directory of a process's root, or "" if unknown.
 func rootOf(pid string) (root string) {
 	text, err := os.ReadFile("/proc/" + pid + "/mountinfo")
 	if err != nil {

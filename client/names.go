@@ -16,29 +16,29 @@ import (
 	"github.com/crishim/crishim/api"
 )
 
-// Want is the attempt of a container, or the sandbox of a pod, that a name stands for.
+// Want selects an attempt of a container, or a sandbox of a pod.
 type Want int
 
 const (
 	Any           Want = iota // the newest
-	Running                   // the running one; refuses when none runs
-	PreferRunning             // the running one, or the newest when none runs
+	Running                   // the running one; an error if none runs
+	PreferRunning             // the running one, or the newest if none runs
 )
 
-// Last is the reference that stands for the newest container or pod.
+// Last is the reference to the newest container or pod.
 const Last = "@last"
 
-// Query is one reference with everything that may narrow it down.
+// Query is a reference and its constraints.
 type Query struct {
 	Ref           string
 	Want          Want
 	Attempt       *uint32 // overrides Want
 	Namespace     string
-	Container     string // name of a container in the pod Ref
-	ContainerFlag bool   // the verb has a flag for that
+	Container     string // container name in the pod Ref
+	ContainerFlag bool   // the verb has a flag for Container
 }
 
-// pod is Ref as it is typed for a verb that takes a pod and no --namespace.
+// pod returns the pod as NAME or NAMESPACE/NAME.
 func (q Query) pod() string {
 	if q.Namespace == "" || strings.Contains(q.Ref, "/") {
 		return clean(q.Ref)
@@ -46,9 +46,8 @@ func (q Query) pod() string {
 	return clean(q.Namespace + "/" + q.Ref)
 }
 
-// Container finds the container that a reference stands for: full id, name,
-// pod/container, namespace/pod/container, the name of a pod with one running
-// container, or a unique prefix of an id, tried in that order.
+// Container resolves a reference to a container: full id, name, pod/container, namespace/pod/container, the name of a
+// pod with one running container, or a unique id prefix, tried in that order.
 func (c *Conn) Container(ctx context.Context, ref string, want Want) (*runtimeapi.Container, error) {
 	return c.FindContainer(ctx, Query{Ref: ref, Want: want})
 }
@@ -71,7 +70,7 @@ func (c *Conn) FindContainer(ctx context.Context, q Query) (*runtimeapi.Containe
 	return found.container, withSkipped(err, c.runtime.skipped())
 }
 
-// isOutsidePods reports whether the engine below crishim's dockershim has a container of that name or id in no pod.
+// isOutsidePods reports whether the dockershim's engine has a container of that name or id outside any pod.
 func (c *Conn) isOutsidePods(ctx context.Context, ref string) bool {
 	if c.Version.GetRuntimeName() != "docker" || strings.Contains(ref, "/") {
 		return false
@@ -87,8 +86,7 @@ func (c *Conn) isOutsidePods(ctx context.Context, ref string) bool {
 	})
 }
 
-// Pod finds the pod that a reference stands for: full id, name,
-// namespace/name or a unique prefix of an id, tried in that order.
+// Pod resolves a reference to a pod: full id, name, namespace/name or a unique id prefix, tried in that order.
 func (c *Conn) Pod(ctx context.Context, ref string, want Want) (*runtimeapi.PodSandbox, error) {
 	return c.FindPod(ctx, Query{Ref: ref, Want: want})
 }
@@ -105,8 +103,7 @@ func (c *Conn) FindPod(ctx context.Context, q Query) (*runtimeapi.PodSandbox, er
 	return found.pod, withSkipped(err, c.runtime.skipped())
 }
 
-// PodOf is FindPod for verbs that change nothing: the pod may be named by one of its containers, as
-// pod/container or namespace/pod/container.
+// PodOf is FindPod for read-only verbs: it also accepts pod/container and namespace/pod/container.
 func (c *Conn) PodOf(ctx context.Context, q Query) (*runtimeapi.PodSandbox, error) {
 	pod, err := c.FindPod(ctx, q)
 	if err == nil || !strings.Contains(q.Ref, "/") {
@@ -136,21 +133,21 @@ func (c *Conn) ContainersOf(ctx context.Context, pod *runtimeapi.PodSandbox) ([]
 	return own, nil
 }
 
-// AttemptsOf lists the containers of one name in a pod.
+// AttemptsOf lists all attempts of a container in a pod.
 func (c *Conn) AttemptsOf(ctx context.Context, pod *runtimeapi.PodSandbox, name string) ([]*runtimeapi.Container, error) {
 	all, err := c.ContainersOf(ctx, pod)
 	return slices.DeleteFunc(all, func(c *runtimeapi.Container) bool { return c.GetMetadata().GetName() != name }), err
 }
 
-// IsFullID reports whether a reference looks like a whole id. A request may be made with it at once.
+// IsFullID reports whether a reference looks like a full id, so that it needs no lookup.
 func IsFullID(ref string) bool {
 	return len(ref) == 64 && strings.Trim(ref, "0123456789abcdef") == ""
 }
 
-// objectKind is what differs between containers and pods in references and messages.
+// objectKind holds the differences between containers and pods in references and messages.
 type objectKind struct {
 	name, list, running string
-	parts               int // of a reference, at most
+	parts               int // maximum parts of a reference
 	forms               string
 }
 
@@ -161,7 +158,7 @@ var (
 
 type matcher func(object) bool
 
-// containerMatchers returns the readings of a reference. The first matcher with a result counts.
+// containerMatchers returns the interpretations of a reference in order of precedence.
 func (s *snapshot) containerMatchers(ref string) []matcher {
 	parts := strings.Split(ref, "/")
 	switch len(parts) {
@@ -187,7 +184,7 @@ func (s *snapshot) onlyRunning(in matcher) matcher {
 	return func(o object) bool { return in(o) && (o.running || !some) }
 }
 
-// inPodMatchers returns the readings of the reference of a pod whose container is wanted.
+// inPodMatchers returns the interpretations of a pod reference that selects the pod's container.
 func (s *snapshot) inPodMatchers(ref string) (matchers []matcher) {
 	for _, isPod := range podMatchers(ref) {
 		pods := filter(s.pods, isPod)
@@ -198,7 +195,7 @@ func (s *snapshot) inPodMatchers(ref string) (matchers []matcher) {
 	return matchers
 }
 
-// withoutKind returns the NAME of kubectl's pod/NAME.
+// withoutKind returns NAME for kubectl's pod/NAME.
 func withoutKind(ref string) (name string, ok bool) {
 	kind, name, ok := strings.Cut(ref, "/")
 	return name, ok && slices.Contains([]string{"pod", "pods", "po"}, kind)
@@ -231,12 +228,12 @@ func (s *snapshot) find(kind objectKind, q Query) (object, error) {
 	for i, match := range matchers {
 		if found := filter(all, match); len(found) > 0 {
 			if i == 0 && found[0].id == q.Ref {
-				q.Attempt = nil // a full id is exact
+				q.Attempt = nil // a full id determines the attempt
 			}
 			return s.choose(kind, found, q)
 		}
 	}
-	if name, ok := withoutKind(q.Ref); ok { // not before: a pod or a namespace may have such a name
+	if name, ok := withoutKind(q.Ref); ok { // tried last, because a pod or a namespace may have such a name
 		return s.findWithoutKind(kind, name, q)
 	}
 	if q.Container != "" {
@@ -245,7 +242,7 @@ func (s *snapshot) find(kind objectKind, q Query) (object, error) {
 	return object{}, s.notFound(kind, q)
 }
 
-// findWithoutKind finds pod/NAME: the pod or, for a container, the pod's only container.
+// findWithoutKind resolves pod/NAME to the pod or, for a container, to the pod's only container.
 func (s *snapshot) findWithoutKind(kind objectKind, name string, q Query) (object, error) {
 	q.Ref = name
 	if kind == containerKind && q.Container == "" && !strings.Contains(name, "/") {
@@ -259,7 +256,7 @@ func (s *snapshot) findWithoutKind(kind objectKind, name string, q Query) (objec
 	return s.find(kind, q)
 }
 
-// choose decides between the objects that a reading of the reference matches.
+// choose selects one of the objects that match an interpretation of the reference.
 func (s *snapshot) choose(kind objectKind, found []object, q Query) (object, error) {
 	isRunning := func(o object) bool { return o.running }
 	pool := found
@@ -281,8 +278,8 @@ func (s *snapshot) choose(kind objectKind, found []object, q Query) (object, err
 	if distinct(pool) > 1 {
 		return object{}, s.ambiguous(kind, q, pool)
 	}
-	// One name, but several pods of that name can live at once: a pod that
-	// was recreated while the old one ends is one, two made by hand are two.
+	// Several pods of one name can run at once. A pod whose predecessor is still ending counts as one; two pods created
+	// by hand count as two.
 	uids := map[string]bool{}
 	running := filter(pool, isRunning)
 	for _, o := range running {
@@ -297,8 +294,7 @@ func (s *snapshot) choose(kind objectKind, found []object, q Query) (object, err
 	return pool[0], nil
 }
 
-// distinct counts different containers or pods; the attempts of a container and the
-// sandboxes of a pod count once.
+// distinct counts containers or pods. All attempts of a container count once, and all sandboxes of a pod.
 func distinct(in []object) int {
 	seen := map[string]bool{}
 	for _, o := range in {

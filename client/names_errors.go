@@ -50,7 +50,7 @@ func (s *snapshot) notFound(kind objectKind, q Query) error {
 var kindsOfKubernetes = strings.Fields("deployment deployments deploy service services svc configmap configmaps cm secret secrets job jobs cronjob cronjobs " +
 	"daemonset daemonsets ds statefulset statefulsets sts replicaset replicasets rs namespace namespaces ns ingress ingresses ing")
 
-// IsKindOfKubernetes reports whether a word is kubectl's for an object that runtimes do not have.
+// IsKindOfKubernetes reports whether a word is kubectl's name for an object that runtimes do not have.
 func IsKindOfKubernetes(word string) bool { return slices.Contains(kindsOfKubernetes, word) }
 
 func (s *snapshot) noContainerIn(q Query) error {
@@ -61,7 +61,7 @@ func (s *snapshot) noContainerIn(q Query) error {
 	return &Error{Code: codes.NotFound, text: fmt.Sprintf("there is no container %q in a pod %q", q.Container, q.Ref), hint: hint}
 }
 
-// podsFor returns the sandboxes that match a reference of a container.
+// podsFor returns the sandboxes that match a container reference read as a pod.
 func (s *snapshot) podsFor(kind objectKind, ref string) []object {
 	if kind == containerKind && strings.Count(ref, "/") < 2 {
 		for _, match := range podMatchers(ref) {
@@ -77,7 +77,7 @@ func (s *snapshot) podsFor(kind objectKind, ref string) []object {
 func (s *snapshot) referencesLike(kind objectKind, ref string) []string {
 	all := s.pods
 	if kind == containerKind {
-		all = append(slices.Clone(s.containers), s.pods...) // a pod's name stands for its container
+		all = append(slices.Clone(s.containers), s.pods...) // a pod's name also selects its container
 	}
 	var references []string
 	for _, o := range all {
@@ -96,7 +96,7 @@ func (s *snapshot) ambiguous(kind objectKind, q Query, found []object) error {
 	for _, o := range found {
 		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", clean(o.id[:min(n, len(o.id))]), clean(o.path()), o.state, age(s.now, o.created))
 	}
-	_ = tw.Flush() // a strings.Builder takes everything
+	_ = tw.Flush() // strings.Builder never fails
 	hint := "give one of these ids"
 	if distinct(found) == len(found) {
 		hint += ", or a longer name such as " + clean(found[0].path())
@@ -112,7 +112,7 @@ func (s *snapshot) ambiguous(kind objectKind, q Query, found []object) error {
 	}
 }
 
-// uniqueLength returns how many characters of the ids differ, at least the 13 that tables show.
+// uniqueLength returns the length at which all ids differ, at least the 13 characters that tables show.
 func uniqueLength(found []object) int {
 	n := 13
 	for i, a := range found {

@@ -12,10 +12,10 @@ import (
 	"github.com/crishim/crishim/api"
 )
 
-// ErrNotDockershim is the error of a runtime without the private service.
+// ErrNotDockershim is returned for a runtime without the private service.
 var ErrNotDockershim = errors.New("only crishim's dockershim can do this")
 
-// Process has the settings of an exec for which CRI has no field.
+// Process holds settings of an exec that CRI has no field for.
 type Process struct {
 	Env        []string // NAME=value
 	WorkingDir string
@@ -28,7 +28,7 @@ func (p Process) message(containerID string, cmd []string) *api.Process {
 	return &api.Process{ContainerId: containerID, Command: cmd, Env: p.Env, WorkingDir: p.WorkingDir, User: p.User}
 }
 
-// Exec returns the streaming URL of an exec. With settings of p it needs the private service.
+// Exec returns the streaming URL of an exec. Settings in p need the private service.
 func (c *Conn) Exec(ctx context.Context, r *runtimeapi.ExecRequest, p Process) (string, error) {
 	if p.isZero() {
 		answer, err := c.Runtime.Exec(ctx, r)
@@ -41,7 +41,7 @@ func (c *Conn) Exec(ctx context.Context, r *runtimeapi.ExecRequest, p Process) (
 	return answer.GetUrl(), err
 }
 
-// ExecSync runs a command without streams; a timeout of 0 is none.
+// ExecSync runs a command without streams. A timeout of 0 means no timeout.
 func (c *Conn) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest, p Process) (*runtimeapi.ExecSyncResponse, error) {
 	if p.isZero() {
 		return c.Runtime.ExecSync(ctx, r)
@@ -56,17 +56,16 @@ func (c *Conn) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest, p Pr
 	return &runtimeapi.ExecSyncResponse{Stdout: answer.GetStdout(), Stderr: answer.GetStderr(), ExitCode: answer.GetExitCode()}, nil
 }
 
-// PullProgress is a message about a pull of a layer, or of the image if Layer is empty.
+// PullProgress is progress of one layer, or of the whole image if Layer is empty.
 type PullProgress struct {
 	Layer, Status  string
-	Current, Total int64 // bytes; Total is 0 where it is not known
+	Current, Total int64 // bytes; Total is 0 if unknown
 }
 
-// PullReporting pulls an image, calls report for each message about its progress, and
-// returns the image's id.
+// PullReporting pulls an image, calls report for each progress message and returns the image id.
 func (c *Conn) PullReporting(ctx context.Context, image string, auth *runtimeapi.AuthConfig, report func(PullProgress), opts ...grpc.CallOption) (id string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // of a stream that is left early
+	defer cancel() // ends the stream if report is left early
 	s, err := api.NewCrishimClient(c.image).PullImage(ctx, &api.PullImageRequest{
 		Image:    image,
 		Username: auth.GetUsername(), Password: auth.GetPassword(), ServerAddress: auth.GetServerAddress(),
@@ -101,17 +100,16 @@ func receive[M any](recv func() (M, error), each func(M) error) error {
 	}
 }
 
-// IsDockershim reports whether the runtime is crishim's dockershim.
 func (c *Conn) IsDockershim(ctx context.Context) bool {
-	_, err := c.StatPath(ctx, "", "") // of no container: refused at once where the call is known
+	_, err := c.StatPath(ctx, "", "") // no container is given, so a runtime that has the call rejects it at once
 	return !errors.Is(err, ErrNotDockershim)
 }
 
-// Crishim returns the client of the private service. The error of a runtime without it is ErrNotDockershim.
+// Crishim returns the client of the private service. Its calls fail with ErrNotDockershim on other runtimes.
 func (c *Conn) Crishim() api.CrishimClient { return api.NewCrishimClient(c.runtime) }
 
-// ReadArchive returns a path of a container as a tar archive, which the caller closes. The
-// container need not run, and needs no programs.
+// ReadArchive returns a path of a container as a tar archive. The caller closes it. The container need not run and
+// needs no programs.
 func (c *Conn) ReadArchive(ctx context.Context, containerID, path string) (io.ReadCloser, *api.PathStat, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s, err := c.Crishim().ReadArchive(ctx, &api.ReadArchiveRequest{ContainerId: containerID, Path: []byte(path)})
@@ -123,14 +121,15 @@ func (c *Conn) ReadArchive(ctx context.Context, containerID, path string) (io.Re
 	return content, first.GetStat(), err
 }
 
-// archive is the content of the messages of a call.
+// archive reads the data of a stream of messages.
 type archive[M interface{ GetData() []byte }] struct {
 	recv   func() (M, error)
 	rest   []byte
 	cancel context.CancelFunc
 }
 
-// newArchive waits for the first message, so that a call that fails has no archive. An empty one has none.
+// newArchive waits for the first message, so that a failed call returns an error instead of an archive. An empty
+// archive has no message.
 func newArchive[M interface{ GetData() []byte }](recv func() (M, error), cancel context.CancelFunc) (io.ReadCloser, M, error) {
 	first, err := recv()
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -158,7 +157,6 @@ func (a *archive[M]) Close() error {
 	return nil
 }
 
-// WriteArchive unpacks a tar archive in a directory of a container.
 func (c *Conn) WriteArchive(ctx context.Context, containerID, dir string, content io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -177,7 +175,7 @@ func (c *Conn) WriteArchive(ctx context.Context, containerID, dir string, conten
 	return err
 }
 
-// sendPieces sends content in messages. The answer has the reason why one cannot be sent.
+// sendPieces sends content in messages. If a send fails, the caller reads the reason from the answer.
 func sendPieces(content io.Reader, send func(piece []byte) error) error {
 	buf := make([]byte, api.Chunk)
 	for {
@@ -191,7 +189,7 @@ func sendPieces(content io.Reader, send func(piece []byte) error) error {
 	}
 }
 
-// ContainerChanges calls each with what a container has changed: A, C or D, and the path.
+// ContainerChanges calls each for every path that a container has changed. kind is A, C or D.
 func (c *Conn) ContainerChanges(ctx context.Context, containerID string, each func(kind, path string) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -213,19 +211,18 @@ func (c *Conn) StatPath(ctx context.Context, containerID, path string) (*api.Pat
 	return c.Crishim().StatPath(ctx, &api.StatPathRequest{ContainerId: containerID, Path: []byte(path)})
 }
 
-// EngineEvent is an event of the engine's own journal.
+// EngineEvent is an event from the engine's own event log.
 type EngineEvent struct {
 	Time                              time.Time
-	Action                            string // the engine's word: create, start, kill, oom, die, destroy, ...
+	Action                            string // in the engine's words: create, start, kill, oom, die, destroy, ...
 	ID, SandboxID                     string // ID is the sandbox's if Container is empty
 	Namespace, Pod, PodUID, Container string
 	Attempt                           uint32
-	ExitCode                          int32  // of die; -1 where it is not known
-	Signal                            string // of kill
+	ExitCode                          int32  // for die; -1 if unknown
+	Signal                            string // for kill
 }
 
-// EngineEvents returns the events of pods in the engine's own journal, oldest first. Engines keep the last few
-// hundred events.
+// EngineEvents returns the engine's own events about pods, oldest first. Engines keep the last few hundred events.
 func (c *Conn) EngineEvents(ctx context.Context, since, until time.Time) (out []EngineEvent, err error) {
 	request := &api.EngineEventsRequest{SinceUnixNano: since.UnixNano()}
 	if !until.IsZero() {
@@ -246,7 +243,7 @@ func (c *Conn) EngineEvents(ctx context.Context, since, until time.Time) (out []
 	return out, err
 }
 
-// SaveImages returns images as an archive of the engine, which the caller closes.
+// SaveImages returns images as an archive in the engine's format. The caller closes it.
 func (c *Conn) SaveImages(ctx context.Context, images []string) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s, err := api.NewCrishimClient(c.image).SaveImages(ctx, &api.SaveImagesRequest{Images: images})
@@ -258,10 +255,10 @@ func (c *Conn) SaveImages(ctx context.Context, images []string) (io.ReadCloser, 
 	return content, err
 }
 
-// LoadImages has the engine load an archive. If reading the archive fails nothing is loaded.
+// LoadImages has the engine load an archive. If reading the archive fails, nothing is loaded.
 func (c *Conn) LoadImages(ctx context.Context, archive io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // an archive that cannot be read to its end
+	defer cancel() // cancels the load if the archive cannot be read to its end
 	s, err := api.NewCrishimClient(c.image).LoadImages(ctx)
 	if err != nil {
 		return err

@@ -22,8 +22,8 @@ import (
 // found is a candidate with its connection or engine.
 type found struct {
 	Candidate
-	conn   *criConn // to a CRI runtime that is ready, else nil
-	engine Engine   // of KindEngine
+	conn   *criConn // set for a ready CRI runtime
+	engine Engine   // set for KindEngine
 }
 
 func (f found) close(o *Options) {
@@ -40,8 +40,7 @@ func candidates(list []found) []Candidate {
 	return out
 }
 
-// probeNamed probes an explicit endpoint, again while it is absent or refuses and
-// tries are left. Only the last result may be ready.
+// probeNamed probes an explicit endpoint and retries while it is missing or refuses. Only the last result may be ready.
 func (o *Options) probeNamed(ctx context.Context, e Endpoint, image bool) ([]found, error) {
 	for try := 0; ; try++ {
 		list := o.probeEndpoint(ctx, e, image)
@@ -73,7 +72,6 @@ func (o *Options) probeNamed(ctx context.Context, e Endpoint, image bool) ([]fou
 	}
 }
 
-// limitOf returns how long an explicit endpoint may take to answer.
 func (o *Options) limitOf(e Endpoint) time.Duration {
 	if (e.Network == "ssh" || e.Network == relayed) && !e.Docker {
 		return cmp.Or(o.ConnectTimeout, remoteTimeout)
@@ -81,8 +79,8 @@ func (o *Options) limitOf(e Endpoint) time.Duration {
 	return cmp.Or(o.ConnectTimeout, defaultConnectTimeout)
 }
 
-// probeEndpoint has one result, except for docker://, which may stand for several engines. An
-// address of a runtime at which a Docker engine answers stands for that engine.
+// probeEndpoint has one result, except for docker://, which may match several engines. If a Docker engine answers at
+// the address of a runtime, the result is that engine.
 func (o *Options) probeEndpoint(ctx context.Context, e Endpoint, image bool) []found {
 	ctx, cancel := context.WithTimeout(ctx, o.limitOf(e))
 	defer cancel()
@@ -102,8 +100,7 @@ func (o *Options) probeEndpoint(ctx context.Context, e Endpoint, image bool) []f
 	return []found{f}
 }
 
-// probeCRI dials an endpoint and negotiates the version of CRI. The connection of a
-// candidate that is ready stays open.
+// probeCRI dials an endpoint and negotiates the CRI version. The connection of a ready candidate stays open.
 func (o *Options) probeCRI(ctx context.Context, e Endpoint, image bool) found {
 	f := found{Candidate: Candidate{Endpoint: e.String(), Kind: KindCRI}}
 	conn, err := newConn(o, e)
@@ -125,8 +122,8 @@ func (o *Options) probeCRI(ctx context.Context, e Endpoint, image bool) found {
 	return f
 }
 
-// negotiate asks for the version under both names of the service. An image service of its
-// own may not have that call: it is asked about an image that cannot exist.
+// negotiate calls Version of both CRI versions. A separate image service may lack that call, so it is asked for the
+// status of an image that cannot exist.
 func (c *criConn) negotiate(ctx context.Context, image bool) (err error) {
 	for _, c.api = range []string{apiV1, apiV1alpha2} {
 		if c.version, err = c.runtime().Version(ctx, &runtimeapi.VersionRequest{}); status.Code(err) != codes.Unimplemented {
@@ -148,7 +145,7 @@ func (c *criConn) negotiate(ctx context.Context, image bool) (err error) {
 	return err
 }
 
-// explain returns the state of an endpoint whose version call failed, by the error of the dial or by the answer.
+// explain derives the state of an endpoint from the dial error or from the error of its Version call.
 func (o *Options) explain(ctx context.Context, e Endpoint, err, dialErr error) (state, detail string) {
 	if dialErr != nil {
 		return dialState(e, dialErr)
@@ -204,8 +201,8 @@ func dialState(e Endpoint, err error) (state, detail string) {
 	return StateFailed, err.Error()
 }
 
-// isDockers reports whether a containerd that answers CRI is only there for Docker: Debian's
-// packages leave the plugin on, but it has no network and no pod.
+// isDockers reports whether a containerd only serves Docker: Debian's packages leave its CRI plugin enabled, but it has
+// no network and no pods.
 func (c *criConn) isDockers(ctx context.Context) bool {
 	st, err := c.runtime().Status(ctx, &runtimeapi.StatusRequest{})
 	if err != nil {
@@ -220,7 +217,7 @@ func (c *criConn) isDockers(ctx context.Context) bool {
 	return err == nil && len(pods.GetItems()) == 0
 }
 
-// probeEngines probes the engines of a docker endpoint up to the first that is ready.
+// probeEngines probes the engines of a docker endpoint until one is ready.
 func (o *Options) probeEngines(ctx context.Context, e Endpoint) []found {
 	engines := []Engine{{Host: cmp.Or(e.engineHost(), "unix://"+DockerSocket)}}
 	if o.Engines != nil {
@@ -245,8 +242,8 @@ func (o *Options) probeEngines(ctx context.Context, e Endpoint) []found {
 	return list
 }
 
-// probeEngine asks an engine for its version. An engine behind ssh or TLS counts as ready: the
-// shim reports its errors.
+// probeEngine asks an engine for its version. An engine behind ssh or TLS counts as ready, because the shim reports its
+// errors.
 func (o *Options) probeEngine(ctx context.Context, f *found) {
 	scheme, address, ok := strings.Cut(f.engine.Host, "://")
 	switch {
@@ -276,13 +273,13 @@ func (o *Options) probeEngine(ctx context.Context, f *found) {
 	}
 }
 
-// pong is the answer to a ping: an engine's version and API version, or the error of anything else.
+// pong is an engine's version and API version, or the error of any other server.
 type pong struct{ version, api, failure string }
 
 func (p pong) isDocker() bool { return p.api != "" }
 
-// ping asks an address in HTTP whether it is a Docker engine. The client of net/http would
-// log the first bytes of a gRPC server, and keep the connection when the answer is read.
+// ping sends an HTTP request to find out whether a Docker engine listens. net/http's client would log the first bytes
+// of a gRPC server and keep the connection after reading the answer.
 func (o *Options) ping(ctx context.Context, network, address string) (pong, error) {
 	conn, err := o.dial(ctx, network, address)
 	if err != nil {
@@ -312,12 +309,12 @@ func (o *Options) ping(ctx context.Context, network, address string) (pong, erro
 	if resp.StatusCode < http.StatusBadRequest {
 		return pong{}, nil
 	}
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // what there is of it
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // may be truncated
 	text := string(body)
 	var answer struct {
 		Message string `json:"message"`
 	}
-	if json.Unmarshal(body, &answer) == nil && answer.Message != "" { // an engine's error, else a proxy's
+	if json.Unmarshal(body, &answer) == nil && answer.Message != "" { // an engine's error; otherwise a proxy's
 		text = answer.Message
 	}
 	failure := "it answers HTTP " + strings.TrimSpace(resp.Status)

@@ -2,13 +2,13 @@ package client
 
 import "github.com/crishim/crishim/internal/lazyregexp"
 
-// PullFailure is the registry's part in a failed pull.
+// PullFailure classifies a registry's failure to serve a pull.
 type PullFailure int
 
 const (
 	PullOther   PullFailure = iota
-	PullLimited             // 429: too much has been pulled
-	PullTrouble             // 5xx: the registry, or a proxy before it, is in trouble itself
+	PullLimited             // 429: rate limit
+	PullTrouble             // 5xx from the registry or a proxy in front of it
 )
 
 var (
@@ -16,7 +16,7 @@ var (
 	troublePull = lazyregexp.New(`(?i)\bHTTP( status)?:? 5\d\d\b|\b(500 Internal Server Error|502 Bad Gateway|503 Service Unavailable|504 Gateway Time-?out)\b`)
 )
 
-// PullFailureOf finds the registry's HTTP status in the text of an engine or runtime.
+// PullFailureOf finds the registry's HTTP status in an error of an engine or runtime.
 func PullFailureOf(text string) PullFailure {
 	switch {
 	case limitedPull.MatchString(text):

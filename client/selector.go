@@ -7,23 +7,20 @@ import (
 	"unicode"
 )
 
-// Selector is a parsed label selector. The empty one matches everything.
+// Selector is a parsed label selector. The empty selector matches everything.
 //
-// Kubernetes' own parser does not take slashes, spaces and equals signs in values,
-// which labels of containers have.
+// Kubernetes' own parser rejects values with slashes, spaces and equals signs, but labels of containers contain them.
 type Selector []requirement
 
-// requirement is a label that must exist, with one of the values if there are any; or,
-// with not, the opposite.
+// requirement is a label that must exist and have one of the values, if there are any. not inverts it.
 type requirement struct {
 	key    string
 	values []string
 	not    bool
 }
 
-// ParseSelector reads comma-separated requirements, which must all hold:
-// k=v, k==v, k!=v, k in (a,b), k notin (a,b), k, !k. A comma in a value is
-// written \, and a value may be empty.
+// ParseSelector parses comma-separated requirements, which must all hold: k=v, k==v, k!=v, k in (a,b), k notin (a,b),
+// k, !k. A comma in a value is written \, and a value may be empty.
 func ParseSelector(s string) (Selector, error) {
 	if strings.TrimSpace(s) == "" {
 		return nil, nil
@@ -42,7 +39,7 @@ func ParseSelector(s string) (Selector, error) {
 	return out, nil
 }
 
-// Labels returns the selector of these labels, whatever their values are made of.
+// Labels returns a selector for exactly these values, without parsing them.
 func Labels(labels map[string]string) Selector {
 	var out Selector
 	for key, value := range labels {
@@ -85,8 +82,8 @@ func splitSelector(s string) []string {
 	return append(parts, b.String())
 }
 
-// setSyntax reports whether the text before a parenthesis is "k in" or "k
-// notin". Any other parenthesis belongs to a value.
+// setSyntax reports whether the text before a parenthesis is "k in" or "k notin". Any other parenthesis belongs to a
+// value.
 func setSyntax(before string) bool {
 	f := strings.Fields(before)
 	return len(f) == 2 && (f[1] == "in" || f[1] == "notin")
@@ -140,7 +137,7 @@ func (s Selector) Matches(labels map[string]string) bool {
 	return true
 }
 
-// Equalities returns the requirements that a CRI filter can carry; Matches is still needed.
+// Equalities returns the requirements that a CRI filter can express. The caller must still call Matches.
 func (s Selector) Equalities() map[string]string {
 	var out map[string]string
 	for _, r := range s {

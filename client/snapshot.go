@@ -11,7 +11,7 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// snapshot has the runtime's pods and containers at one moment.
+// snapshot holds the runtime's pods and containers at one moment.
 type snapshot struct {
 	now        time.Time
 	pods       []object
@@ -31,7 +31,7 @@ type object struct {
 	state                                string
 }
 
-// names returns the parts of the longest name.
+// names returns the parts of the fully qualified name.
 func (o object) names() []string {
 	if o.container != nil {
 		return []string{o.namespace, o.podName, o.name}
@@ -41,8 +41,8 @@ func (o object) names() []string {
 
 func (o object) path() string { return strings.TrimLeft(strings.Join(o.names(), "/"), "/") }
 
-// snapshotFor returns the snapshot for a container's reference. For a full
-// id, as scripts give it, it has that container only, by one call.
+// snapshotFor returns a snapshot to resolve a container reference. For a full id, which scripts use, it lists only that
+// container.
 func (c *Conn) snapshotFor(ctx context.Context, q Query) (*snapshot, error) {
 	if !IsFullID(q.Ref) || q.Namespace != "" || q.Container != "" {
 		return c.snapshot(ctx, true)
@@ -52,7 +52,7 @@ func (c *Conn) snapshotFor(ctx context.Context, q Query) (*snapshot, error) {
 		return nil, err
 	}
 	if len(res.GetContainers()) != 1 {
-		return c.snapshot(ctx, true) // a container may have such a name
+		return c.snapshot(ctx, true) // a container may be named like an id
 	}
 	s := &snapshot{now: c.now()}
 	s.setContainers(res.GetContainers())
@@ -93,7 +93,7 @@ func (s *snapshot) setPods(pods []*runtimeapi.PodSandbox) {
 			running: p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
 			state:   shortState(p.GetState().String(), "SANDBOX_"),
 		}
-		if o.podName == "" { // no metadata from the runtime: each is its own
+		if o.podName == "" { // no metadata from the runtime: count it separately
 			o.podUID = o.id
 		}
 		s.pods = append(s.pods, o)

@@ -19,29 +19,28 @@ import (
 )
 
 const (
-	remoteTimeout   = 30 * time.Second       // ssh may ask for a password, an API server wait for a kubelet
+	remoteTimeout   = 30 * time.Second       // ssh may ask for a password; an API server may wait for a kubelet
 	stderrWait      = 2 * time.Second        // for ssh's error message after a connection was closed
-	stderrLeft      = 500 * time.Millisecond // for programs that ssh has started and that keep its stderr open
-	sshProbeTimeout = 5 * time.Second        // of the known sockets, once ssh has logged in
+	stderrLeft      = 500 * time.Millisecond // for children of ssh that keep its stderr open
+	sshProbeTimeout = 5 * time.Second        // for the known sockets, after ssh has logged in
 )
 
-// tunnelDirs hold the control socket of ssh, which it creates under another name,
-// and the sockets that it forwards.
+// tunnelDirs hold ssh's control socket, which ssh creates under a temporary name, and the forwarded sockets.
 var tunnelDirs = rundir.Kind{Name: "ssh", Entries: lazyregexp.New(`^(c(\.[0-9A-Za-z]{16})?|s[0-9]*|f[0-9]+)$`)}
 
 // sshTunnel is an ssh process that forwards sockets and addresses of another machine over one connection.
 type sshTunnel struct {
 	destination string      // ssh://user@host:port
-	dir         *rundir.Dir // holds the sockets; private to the user
+	dir         *rundir.Dir // contains the sockets; private to the user
 	cmd         *exec.Cmd
 	stderr      *stderrTail
 	done        chan struct{} // closed when the process has ended
 
 	mu        sync.Mutex        // guards forwarded
-	forwarded map[string]string // sockets here, by address there
+	forwarded map[string]string // local sockets by remote address
 }
 
-// probeSSH probes a socket on another machine through a tunnel, which the connection closes.
+// probeSSH probes a socket on another machine through a tunnel. Closing the connection ends the tunnel.
 func (o *Options) probeSSH(ctx context.Context, e Endpoint, image bool) found {
 	t, err := openTunnel(ctx, o, e, e.Path)
 	if err != nil {
@@ -53,8 +52,7 @@ func (o *Options) probeSSH(ctx context.Context, e Endpoint, image bool) found {
 		f.conn.endpoint, f.conn.there, f.conn.stop = f.Endpoint, t.dial, t.close
 		return f
 	}
-	// ssh takes the connection in any case and complains when the socket
-	// at the other end does not.
+	// ssh always accepts the connection, and writes an error if the remote socket refuses it.
 	if f.State == StateFailed {
 		select {
 		case <-t.stderr.written:
@@ -71,8 +69,8 @@ func (o *Options) probeSSH(ctx context.Context, e Endpoint, image bool) found {
 	return f
 }
 
-// probeHost discovers the runtime of another machine over one ssh connection. An engine is reached as
-// docker+ssh:// then, so that the embedded shim knows that it is remote.
+// probeHost discovers the runtime of another machine over one ssh connection. An engine is then dialled as
+// docker+ssh://, so that the embedded shim knows that it is remote.
 func (o *Options) probeHost(ctx context.Context, e Endpoint) found {
 	failed := found{Candidate: Candidate{Endpoint: e.String(), Kind: KindCRI, State: StateFailed}}
 	known := o.knownSockets()
@@ -141,7 +139,8 @@ func openTunnel(ctx context.Context, o *Options, e Endpoint, remote ...string) (
 	}
 	t.cmd = exec.Command(program, append(args, t.destination)...)
 	t.cmd.Stderr = t.stderr
-	// ssh must not outlive this process. In a group of its own it ends with its children, but cannot ask at the terminal.
+	// ssh must not outlive this process. In its own process group ssh ends with its children, but cannot prompt on the
+	// terminal.
 	t.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: o.Batch}
 	t.cmd.WaitDelay = stderrLeft
 	if err := t.cmd.Start(); err != nil {
@@ -149,7 +148,7 @@ func openTunnel(ctx context.Context, o *Options, e Endpoint, remote ...string) (
 	}
 	go func() {
 		defer close(t.done)
-		_ = t.cmd.Wait() // its stderr has the reason
+		_ = t.cmd.Wait() // stderr has the reason
 	}()
 	if err := t.waitReady(ctx); err != nil {
 		return nil, errors.Join(err, t.close())
@@ -159,10 +158,10 @@ func openTunnel(ctx context.Context, o *Options, e Endpoint, remote ...string) (
 
 func (t *sshTunnel) control() string { return filepath.Join(t.dir.Path, "c") }
 
-// socket returns where a socket of the other machine is here.
+// socket returns the local path of the i-th forwarded socket.
 func (t *sshTunnel) socket(i int) string { return filepath.Join(t.dir.Path, fmt.Sprint("s", i)) }
 
-// waitReady waits for the control socket, which ssh creates last, and only when it listens.
+// waitReady waits for the control socket. ssh creates it last, after it listens on the others.
 func (t *sshTunnel) waitReady(ctx context.Context) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -194,20 +193,20 @@ func (t *sshTunnel) close() error {
 	return t.dir.Remove()
 }
 
-// signal sends a signal to ssh or its group.
+// signal sends a signal to ssh or its process group.
 func (t *sshTunnel) signal(s syscall.Signal) {
 	if !t.cmd.SysProcAttr.Setpgid {
 		_ = t.cmd.Process.Signal(s)
 		return
 	}
 	select {
-	case <-t.done: // its number may be another's
+	case <-t.done: // the PID may have been reused
 	default:
 		_ = syscall.Kill(-t.cmd.Process.Pid, s)
 	}
 }
 
-// stderrTail keeps the end of a program's output.
+// stderrTail keeps the end of a program's stderr.
 type stderrTail struct {
 	written chan struct{} // closed by the first write
 
@@ -241,7 +240,7 @@ func (t *sshTunnel) dial(ctx context.Context, _, remote string) (net.Conn, error
 	return new(net.Dialer).DialContext(ctx, "unix", socket)
 }
 
-// forward returns a socket that ssh forwards to an address of the other machine.
+// forward returns a local socket that ssh forwards to an address on the other machine.
 func (t *sshTunnel) forward(ctx context.Context, remote string) (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
