@@ -48,7 +48,7 @@ func TestTimeoutNamesItsOwnFlag(t *testing.T) {
 	}
 }
 
-// limits makes one call of each kind and notes the deadline that arrives.
+// limits makes one call of each kind and records the deadline that arrives at the server.
 func limits(t *testing.T, o client.Options) map[string]time.Duration {
 	t.Helper()
 	s := stubcri.Start(t, stubcri.Options{})
@@ -93,7 +93,7 @@ func TestLimitsByKind(t *testing.T) {
 			for method, want := range map[string]time.Duration{
 				"ListContainers": tt.list, "StartContainer": tt.start, "StopContainer": tt.stop, "RunPodSandbox": tt.run, "PullImage": tt.pulled,
 			} {
-				// Some of it may be spent when the call arrives, none can be added.
+				// The deadline may have shrunk in transit, but cannot have grown.
 				if d, ok := got[method]; !ok || d > want || want > 0 && d <= want/2 {
 					t.Errorf("%s: got %s, want %s", method, d, want)
 				}
@@ -207,7 +207,7 @@ func TestDebugShowsCallsButNoSecrets(t *testing.T) {
 	}
 }
 
-// many fills a runtime with pods whose list does not fit into one message.
+// many fills a runtime with pods whose list exceeds the size of a message.
 func many(t *testing.T, o stubcri.Options) *stubcri.Server {
 	t.Helper()
 	o.MaxSend = 64 << 10
@@ -239,7 +239,7 @@ func TestListThatIsTooBigForOneMessage(t *testing.T) {
 	if got != "Version ListPodSandbox StreamPodSandboxes ListContainers StreamContainers" {
 		t.Errorf("got calls %s", got)
 	}
-	// The filter goes along.
+	// The streaming call uses the same filter.
 	id := pods.GetItems()[0].GetId()
 	pods, err = c.Runtime.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{Id: id}})
 	if err != nil || len(pods.GetItems()) != 1 {
@@ -257,7 +257,7 @@ func TestTooBigListWithoutPieces(t *testing.T) {
 	}
 }
 
-// An error while a list is read in pieces is that of the list.
+// An error of the streaming call is reported as an error of the list call.
 func TestPiecesThatTakeTooLong(t *testing.T) {
 	t.Parallel()
 	s := many(t, stubcri.Options{})

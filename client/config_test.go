@@ -118,8 +118,7 @@ func TestConfigSource(t *testing.T) {
 	}
 }
 
-// Half of what a broken file says would be worse than nothing, also where
-// nobody named it.
+// A partly applied default config would be worse than none, so a broken one is an error.
 func TestBrokenDefaultConfigIsAnError(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "crictl.yaml")
@@ -202,7 +201,7 @@ func TestConfigSetInOddFiles(t *testing.T) {
 	}
 }
 
-// crictl's suite compares the whole file.
+// crictl's own tests compare the whole file.
 func TestConfigAddMissing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "c.yaml")

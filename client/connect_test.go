@@ -23,7 +23,7 @@ import (
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// longTimeout is a connect timeout that a loaded machine keeps as well.
+// longTimeout is a connect timeout that holds on a loaded machine.
 const longTimeout = 30 * time.Second
 
 func connect(t *testing.T, o client.Options) *client.Conn {
@@ -43,7 +43,7 @@ func connect(t *testing.T, o client.Options) *client.Conn {
 	return c
 }
 
-// refusal connects where it must not work and returns the error and its hint.
+// refusal expects Connect to fail and returns the error and its hint.
 func refusal(t *testing.T, o client.Options) (hint string, err error) {
 	t.Helper()
 	c, err := client.Connect(t.Context(), o)
@@ -252,7 +252,7 @@ func TestEmbeddedShim(t *testing.T) {
 	}
 }
 
-// A socket that turns out to be a Docker engine's is taken as docker://.
+// An endpoint that turns out to be a Docker engine's socket is used as docker://.
 func TestEngineWhereARuntimeWasNamed(t *testing.T) {
 	t.Parallel()
 	s := stubcri.Start(t, stubcri.Options{Name: "docker", Version: "20.10"})
@@ -268,12 +268,12 @@ func TestEngineWhereARuntimeWasNamed(t *testing.T) {
 	if err != nil || len(list) == 0 || !list[0].Chosen || list[0].Endpoint != "unix://"+engine {
 		t.Errorf("got %v, %v", list, err)
 	}
-	// Without a shim it stays an error, with what to type.
+	// Without a shim this is an error, and the hint has the right endpoint.
 	o.StartShim = nil
 	if hint, err := refusal(t, o); !strings.Contains(err.Error(), "a Docker engine, not a CRI runtime") || !strings.Contains(hint, "-r docker://"+engine) {
 		t.Errorf("got %q, hint %q", err, hint)
 	}
-	// An image service of its own cannot be an engine.
+	// A separate image endpoint cannot be an engine.
 	o = client.Options{RuntimeEndpoint: s.Endpoint, ImageEndpoint: "unix://" + engine, ConnectTimeout: longTimeout, StartShim: noShim(t)}
 	_, err = connect(t, o).Image.ListImages(t.Context(), &runtimeapi.ListImagesRequest{})
 	if err == nil || !strings.Contains(err.Error(), "a Docker engine, not a CRI runtime") {
@@ -281,7 +281,7 @@ func TestEngineWhereARuntimeWasNamed(t *testing.T) {
 	}
 }
 
-// A runtime that cancels the call itself was not passed over for another.
+// If the runtime cancels a call, the error has no hint about a skipped runtime.
 func TestRuntimeThatCancels(t *testing.T) {
 	t.Parallel()
 	s := stubcri.Start(t, stubcri.Options{})
@@ -346,7 +346,6 @@ func TestPrivateServicesUseTheSameConnection(t *testing.T) {
 	}
 }
 
-// Errors name the engine, and not the private socket of the embedded shim.
 func TestErrorsOfTheEmbeddedShimNameTheEngine(t *testing.T) {
 	t.Parallel()
 	s := stubcri.Start(t, stubcri.Options{})

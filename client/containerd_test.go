@@ -25,9 +25,8 @@ func needs(t *testing.T, ok bool, what string) {
 	}
 }
 
-// debianContainerd starts Debian's containerd as its package configures it,
-// but in a directory of its own, and returns its socket. The directory is on a
-// tmpfs: overlayfs, the default snapshotter, does not work everywhere else.
+// debianContainerd starts Debian's containerd with the package's configuration in a private directory and returns its
+// socket. The directory is on a tmpfs, because overlayfs, the default snapshotter, needs a suitable file system.
 func debianContainerd(t *testing.T, change ...string) string {
 	t.Helper()
 	path, err := exec.LookPath("containerd")
@@ -41,7 +40,7 @@ func debianContainerd(t *testing.T, change ...string) string {
 		t.Fatal(err)
 	}
 	text := strings.NewReplacer(append(change,
-		"/etc/cni/net.d", filepath.Join(dir, "no-cni"), // as on a host where nobody set up pods
+		"/etc/cni/net.d", filepath.Join(dir, "no-cni"), // no CNI configuration
 		"/var/lib/containerd", filepath.Join(dir, "opt"),
 	)...).Replace(string(config))
 	file, socket := filepath.Join(dir, "config.toml"), filepath.Join(dir, "c.sock")
@@ -67,8 +66,7 @@ func debianContainerd(t *testing.T, change ...string) string {
 	return socket
 }
 
-// settled waits until containerd's socket is in a state other than absent,
-// refused or still loading its plugins.
+// settled waits until containerd's socket is no longer missing or refused and its plugins are loaded.
 func settled(t *testing.T, o client.Options, want string) []client.Candidate {
 	t.Helper()
 	var got []client.Candidate
@@ -82,7 +80,7 @@ func settled(t *testing.T, o client.Options, want string) []client.Candidate {
 	return nil
 }
 
-// besideEngine are options on a host with that containerd and a real engine.
+// besideEngine returns options for a host with that containerd and a real engine.
 func besideEngine(t *testing.T, socket string) (client.Options, *fakeShim) {
 	t.Helper()
 	path, ok := strings.CutPrefix(os.Getenv("DOCKER_HOST"), "unix://")
@@ -122,7 +120,7 @@ func TestDebiansContainerdBesideDocker(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 
-	// A pod makes it a runtime of its own right; so would a network.
+	// A containerd with pods is a runtime of its own; so is one with a pod network.
 	o.RuntimeEndpoint, o.Engines = "", engines(socket+".none")
 	if c := connect(t, o); c.Embedded {
 		t.Error("without an engine containerd was not taken")
@@ -130,7 +128,7 @@ func TestDebiansContainerdBesideDocker(t *testing.T) {
 }
 
 func TestContainerdWithoutCRIBesideDocker(t *testing.T) {
-	// As Docker's own packages configure it.
+	// Docker's own packages disable the CRI plugin.
 	socket := debianContainerd(t, "version = 2", "version = 2\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]")
 	o, shim := besideEngine(t, socket)
 	settled(t, o, client.StateNoCRI)

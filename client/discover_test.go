@@ -21,7 +21,7 @@ import (
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// node is a machine with sockets of our own making.
+// node is a machine with test sockets.
 type node struct {
 	t    *testing.T
 	dir  string
@@ -43,7 +43,7 @@ func (n *node) runtime(name string, o stubcri.Options) *stubcri.Server {
 	return stubcri.Start(n.t, o)
 }
 
-// options know three sockets, containerd's first, and one place for Docker.
+// options has three known sockets, containerd's first, and one engine socket.
 func (n *node) options() client.Options {
 	return client.Options{
 		Known: []client.Known{
@@ -73,7 +73,7 @@ func TestAutomaticTakesByPrecedence(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	slow, quick := n.runtime("containerd", stubcri.Options{}), n.runtime("crio", stubcri.Options{})
-	// The first answers only after the second has.
+	// The first runtime answers only after the second.
 	slow.Before("Version", func(ctx context.Context) {
 		for ctx.Err() == nil && len(quick.Methods()) == 0 {
 			time.Sleep(time.Millisecond)
@@ -93,11 +93,11 @@ func TestAutomaticTakesByPrecedence(t *testing.T) {
 func TestAutomaticPassesOverWhatDoesNotWork(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	n.runtime("containerd", stubcri.Options{Unimplemented: []string{"Version"}}) // the CRI plugin is off
+	n.runtime("containerd", stubcri.Options{Unimplemented: []string{"Version"}}) // the CRI plugin is disabled
 	silent(t, n.path("crio"))
 	n.runtime("crid", stubcri.Options{APIs: []string{"v1alpha2"}})
 	o := n.options()
-	o.ProbeTimeout = 3 * time.Second // which the silent one uses up
+	o.ProbeTimeout = 3 * time.Second // the silent socket uses all of it
 	c := connect(t, o)
 	want := map[string]string{"containerd": "no CRI", "crio": "hangs", "crid": "ready, chosen", "docker": "absent"}
 	if diff := cmp.Diff(want, states(c.Candidates)); diff != "" {
@@ -148,12 +148,12 @@ func TestDockersOwnContainerd(t *testing.T) {
 			if got := states(c.Candidates)["containerd"]; got != client.StateDockersOwn {
 				t.Errorf("got %s", got)
 			}
-			// A later error names the other one as well.
+			// The hint of a later error also names the skipped runtime.
 			_, err := c.Pod(t.Context(), "nosuch", client.Any)
 			if h := hintOf(err); !strings.Contains(h, "-r unix://"+n.path("containerd")) {
 				t.Errorf("hint of a later error: got %q", h)
 			}
-			// Asked for by name, it is taken.
+			// A named endpoint is used in any case.
 			o := n.options()
 			o.RuntimeEndpoint = n.path("containerd")
 			if c := connect(t, o); c.Embedded {

@@ -22,7 +22,7 @@ func TestParseEndpoint(t *testing.T) {
 	tests := []struct {
 		in   string
 		want client.Endpoint
-		out  string // how it is written; "" for as it came
+		out  string // normal form; "" if it equals the input
 	}{
 		{"unix:///run/x.sock", unix("/run/x.sock"), ""},
 		{"UNIX:///run/x.sock", unix("/run/x.sock"), "unix:///run/x.sock"},

@@ -11,8 +11,8 @@ import (
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// TestPullErrors: the image's name is for the caller to say, the reason is never lost, and a
-// refused login is known whatever the runtime calls it.
+// TestPullErrors checks that the message does not repeat the image's name, keeps the reason, and that IsRefused
+// recognizes each runtime's wording.
 func TestPullErrors(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -8,7 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// FuzzParseEndpoint: what was understood can be written and read again.
+// FuzzParseEndpoint checks that a parsed endpoint round-trips through String.
 func FuzzParseEndpoint(f *testing.F) {
 	for _, s := range []string{
 		"/run/x.sock", "unix:///x", "tcp://h:1", "tcp://[::1]:2", "ssh://a@b:22/c", "docker://", "docker:///d", "docker+tcp://h:1",
@@ -29,8 +29,7 @@ func FuzzParseEndpoint(f *testing.F) {
 	})
 }
 
-// FuzzParseSelector: a selector never panics, and what equality asks for
-// matches.
+// FuzzParseSelector checks that a selector never panics and matches the labels of its own equalities.
 func FuzzParseSelector(f *testing.F) {
 	for _, s := range []string{"a=b", "a==b", "a!=b", "a in (b,c)", "a notin (b)", "a", "!a", `a=b\,c`, "a=b,c", "a=(", "in in (in)"} {
 		f.Add(s)
@@ -47,7 +46,7 @@ func FuzzParseSelector(f *testing.F) {
 	})
 }
 
-// FuzzNames: no reference panics, and what is found answers to it.
+// FuzzNames checks that no reference panics and that a result matches its reference.
 func FuzzNames(f *testing.F) {
 	for _, s := range []string{"a", "a/b", "n/a/b", "@last", "12", "", "//", "a/b/c/d"} {
 		f.Add(s, "a", "b", "1234", true)
@@ -73,7 +72,7 @@ func FuzzNames(f *testing.F) {
 	})
 }
 
-// FuzzParseConfig: a config that was read can be changed and read again.
+// FuzzParseConfig checks that a parsed config can be changed, written and parsed again.
 func FuzzParseConfig(f *testing.F) {
 	for _, s := range []string{"", "debug: true", "{timeout: 3}", "debug:\n  true\n", "# x\n\ndebug: 'true' # y\n", "? debug\n: true\n", "---\ndebug: true\n...\n", "\"debug\": true", "debug: !!str true", "debug: &a true", "&000,0"} {
 		f.Add(s)

@@ -11,7 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestPiecesHaveTheLayoutOfTheWhole holds what readPieces relies on.
+// TestPiecesHaveTheLayoutOfTheWhole checks the assumption of readPieces.
 func TestPiecesHaveTheLayoutOfTheWhole(t *testing.T) {
 	t.Parallel()
 	methods := map[string]protoreflect.MethodDescriptor{}
@@ -66,8 +66,7 @@ func TestOperation(t *testing.T) {
 	}
 }
 
-// An endpoint is the address that the engine was named by, so that nobody takes it for
-// one of this machine.
+// The endpoint contains the address under which the engine was found, so that a remote engine does not look local.
 func TestEngineEndpoint(t *testing.T) {
 	for host, want := range map[string]string{
 		"unix:///var/run/docker.sock": "docker:///var/run/docker.sock",
@@ -103,7 +102,7 @@ func TestRemoteEngineReason(t *testing.T) {
 	}
 }
 
-// TestLazyConn: one call opens the connection for all, and one that gives up before does not wait for it.
+// TestLazyConn checks that concurrent callers share one dial and that a cancelled caller does not wait for it.
 func TestLazyConn(t *testing.T) {
 	t.Parallel()
 	dialling, answer := make(chan struct{}), make(chan error)
@@ -140,7 +139,7 @@ func TestLazyConn(t *testing.T) {
 	if err := <-first; !errors.Is(err, refused) {
 		t.Errorf("got %v, want %v", err, refused)
 	}
-	<-dialling // the next in the queue tries it
+	<-dialling // the next waiting caller dials
 	answer <- nil
 	if err := <-third; err != nil {
 		t.Error(err)

@@ -8,8 +8,7 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// TestMain finds what a connection leaves running, and makes this binary the
-// ssh of some tests.
+// TestMain checks for leaked goroutines. The test binary also acts as ssh for some tests.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "ssh" {
 		os.Exit(fakeSSH(os.Args))

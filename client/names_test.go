@@ -16,12 +16,11 @@ import (
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// zoo is a runtime with every kind of name that has to be told apart. Time
-// goes on by a minute with each look at the clock.
+// zoo is a runtime with all kinds of similar names. Each reading of its clock advances it by a minute.
 type zoo struct {
 	*client.Conn
 	s   *stubcri.Server
-	ids map[string]string // our name for it -> id
+	ids map[string]string // test name to container or pod id
 }
 
 func newZoo(t *testing.T) *zoo {
@@ -35,7 +34,7 @@ func newZoo(t *testing.T) *zoo {
 	uid := func(uid string, n uint32) func(*runtimeapi.PodSandboxConfig) {
 		return func(c *runtimeapi.PodSandboxConfig) { c.Metadata.Uid, c.Metadata.Attempt = uid, n }
 	}
-	// web: three attempts of nginx, the last one runs; a log container beside it.
+	// web: three attempts of nginx, of which the last runs, and a log container.
 	z.ids["web"] = s.AddPod("default", "web")
 	for n := range uint32(3) {
 		z.ids[fmt.Sprint("web/nginx", n)] = s.AddContainer(z.ids["web"], "nginx", attempt(n))
@@ -44,30 +43,30 @@ func newZoo(t *testing.T) *zoo {
 		}
 	}
 	z.ids["web/log"] = s.AddContainer(z.ids["web"], "log")
-	// db: one container that runs, one that does not.
+	// db: one running and one exited container.
 	z.ids["db"] = s.AddPod("prod", "db")
 	z.ids["db/init"] = s.AddContainer(z.ids["db"], "init")
 	s.Exit(z.ids["db/init"], 0)
 	z.ids["db/postgres"] = s.AddContainer(z.ids["db"], "postgres")
-	// web again, in another namespace; its nginx has only been created.
+	// prod/web: same pod name in another namespace; its nginx is created but not started.
 	z.ids["prod/web"] = s.AddPod("prod", "web")
 	z.ids["prod/web/nginx"] = s.AddCreated(z.ids["prod/web"], "nginx")
-	// job: dead, all its containers too.
+	// job: stopped, with all its containers.
 	z.ids["job"] = s.AddPod("prod", "job")
 	z.ids["job/work"] = s.AddContainer(z.ids["job"], "work")
 	s.StopPod(z.ids["job"])
-	// set-0: recreated by its owner; the old one is still there, dead.
+	// set-0: recreated by its owner; the old sandbox is stopped.
 	z.ids["set old"] = s.AddPod("prod", "set-0", uid("old", 0))
 	z.ids["set old/app"] = s.AddContainer(z.ids["set old"], "app")
 	s.StopPod(z.ids["set old"])
 	z.ids["set new"] = s.AddPod("prod", "set-0", uid("new", 0))
 	z.ids["set new/app"] = s.AddContainer(z.ids["set new"], "app")
-	// twin: two pods of one name live at once.
+	// twin: two running pods with the same name.
 	z.ids["twin a"] = s.AddPod("prod", "twin", uid("a", 0))
 	z.ids["twin b"] = s.AddPod("prod", "twin", uid("b", 0))
 	z.ids["twin a/x"] = s.AddContainer(z.ids["twin a"], "twin-x")
 	z.ids["twin b/x"] = s.AddContainer(z.ids["twin b"], "twin-x")
-	// boxes: two sandboxes of one pod, and a container named like a pod.
+	// box: two sandboxes of one pod, and a container with the name of a pod.
 	z.ids["box 0"] = s.AddPod("prod", "box", uid("box", 0))
 	z.ids["box/db 0"] = s.AddContainer(z.ids["box 0"], "db")
 	s.StopPod(z.ids["box 0"])
@@ -77,8 +76,7 @@ func newZoo(t *testing.T) *zoo {
 	return z
 }
 
-// The attempts of a container are in all sandboxes of its pod, and in no pod
-// that is only called the same.
+// Attempts of a container come from all sandboxes of its pod, but not from other pods of the same name.
 func TestAttempts(t *testing.T) {
 	z := newZoo(t)
 	for _, c := range []struct{ pod, name, want string }{
@@ -113,7 +111,7 @@ func TestContainerNames(t *testing.T) {
 	tests := []struct {
 		name string
 		q    client.Query
-		want string // in ids
+		want string // keys of zoo.ids
 		code codes.Code
 		text string
 	}{

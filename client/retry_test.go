@@ -36,7 +36,7 @@ func TestStopIsAskedAgainWhenContainerdLosesItsShim(t *testing.T) {
 	}
 	before := calls()
 	s.Before("StopContainer", func(context.Context) {
-		if calls() == before+2 { // heals what comes after it
+		if calls() == before+2 { // the calls after this one succeed
 			s.Fail("StopContainer", nil)
 		}
 	})

@@ -13,7 +13,7 @@ import (
 	"github.com/crishim/crishim/client"
 )
 
-// silent listens at a path and never answers.
+// silent listens on a path and never answers.
 func silent(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.Listen("unix", path)
@@ -43,7 +43,6 @@ func silent(t *testing.T, path string) {
 	})
 }
 
-// fakeEngine answers a ping as Docker does.
 func fakeEngine(t *testing.T, path string) {
 	t.Helper()
 	serveHTTP(t, path, func(w http.ResponseWriter, _ *http.Request) {
@@ -64,7 +63,7 @@ func serveHTTP(t *testing.T, path string, f http.HandlerFunc) {
 	t.Cleanup(func() { _ = srv.Close() })
 }
 
-// relay passes connections on to a unix socket.
+// relay forwards connections to a unix socket.
 func relay(l net.Listener, path string) {
 	for {
 		in, err := l.Accept()
@@ -81,7 +80,7 @@ func relay(l net.Listener, path string) {
 	}
 }
 
-// fakeShim is a shim whose socket somebody else serves.
+// fakeShim is a shim whose socket is served by the test.
 type fakeShim struct {
 	endpoint string
 	engine   client.Engine
@@ -117,7 +116,7 @@ func hintOf(err error) string {
 	return ""
 }
 
-// engines are on sockets.
+// engines lists engines on unix sockets.
 func engines(paths ...string) func(string) []client.Engine {
 	return func(host string) []client.Engine {
 		if host != "" {

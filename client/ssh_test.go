@@ -25,8 +25,8 @@ import (
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// fakeSSH is the part of ssh that tunnels use, on this machine: a master
-// with -L, and -O forward to add one. The test binary is it when called ssh.
+// fakeSSH implements the ssh features that tunnels use, on this machine: a master with -L, and -O forward. The test
+// binary runs it when started as ssh.
 func fakeSSH(args []string) int {
 	var control, command, target string
 	var forwards []string
@@ -50,7 +50,7 @@ func fakeSSH(args []string) int {
 		}
 	}
 	switch {
-	case strings.Contains(target, "proxied"): // by a command that outlives ssh and keeps its stderr
+	case strings.Contains(target, "proxied"): // a ProxyCommand that outlives ssh and keeps its stderr open
 		proxy := exec.Command(args[0], "proxy")
 		proxy.Stderr = os.Stderr
 		if proxy.Start() != nil {
@@ -63,7 +63,7 @@ func fakeSSH(args []string) int {
 			return 255
 		}
 		defer conn.Close()
-		_, _ = conn.Read(make([]byte, 1)) // until the test closes it
+		_, _ = conn.Read(make([]byte, 1)) // until the test closes the connection
 		return 0
 	case strings.Contains(target, "denied"):
 		fmt.Fprintln(os.Stderr, "joe@denied: Permission denied (publickey).")
@@ -122,7 +122,7 @@ func sshForward(f string) error {
 			if err != nil {
 				return
 			}
-			if remote == "/var/run/docker.sock" { // not this machine's
+			if remote == "/var/run/docker.sock" { // not the engine of this machine
 				remote = os.Getenv("CRISHIM_TEST_ENGINE")
 			}
 			network := "tcp"
@@ -142,7 +142,6 @@ func sshForward(f string) error {
 	return nil
 }
 
-// installFakeSSH puts the fake first in the PATH.
 func installFakeSSH(t *testing.T) {
 	t.Helper()
 	self, err := os.Executable()
@@ -156,7 +155,7 @@ func installFakeSSH(t *testing.T) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-// leftovers are the directories of tunnels.
+// leftovers lists the tunnel directories.
 func leftovers(t *testing.T) map[string]bool {
 	t.Helper()
 	base, err := rundir.Base(nil)
@@ -179,8 +178,8 @@ func TestSSHEndpoint(t *testing.T) {
 	throughSSH(t, "joe@node:2222")
 }
 
-// throughSSH uses a runtime through ssh to an address of this machine: calls,
-// and a stream whose server only listens on the other side's loopback.
+// throughSSH uses a runtime through ssh to a local address: calls, and a stream whose server listens on the remote
+// loopback.
 func throughSSH(t *testing.T, address string) {
 	t.Helper()
 	before := leftovers(t)
@@ -212,7 +211,7 @@ func throughSSH(t *testing.T, address string) {
 	}
 }
 
-// streamThrough reaches the streaming server of an exec, which only listens on the other side's loopback.
+// streamThrough connects to an exec's streaming server, which listens only on the remote loopback.
 func streamThrough(t *testing.T, c *client.Conn, id string) {
 	t.Helper()
 	r, err := c.Runtime.Exec(t.Context(), &runtimeapi.ExecRequest{ContainerId: id, Cmd: []string{"true"}, Stdout: true})
@@ -232,7 +231,7 @@ func streamThrough(t *testing.T, c *client.Conn, id string) {
 		t.Fatalf("the stream's server cannot be reached: %v", err)
 	}
 	_ = resp.Body.Close()
-	if resp.StatusCode != http.StatusBadRequest || dialled != "unix" { // it wants SPDY or websocket
+	if resp.StatusCode != http.StatusBadRequest || dialled != "unix" { // the server expects an upgrade to SPDY or WebSocket
 		t.Errorf("got %s from the stream's server over %s", resp.Status, dialled)
 	}
 }
@@ -275,7 +274,7 @@ func TestSSHRefusals(t *testing.T) {
 	}
 }
 
-// The hint for an engine's socket behind ssh is an endpoint that can be used.
+// For an engine's socket behind ssh, the hint has the right endpoint.
 func TestSSHToAnEngine(t *testing.T) {
 	installFakeSSH(t)
 	path := stubcri.SocketPath(t)
@@ -286,7 +285,7 @@ func TestSSHToAnEngine(t *testing.T) {
 	}
 }
 
-// TestSSHSweepsTunnels: the sockets of a killed command's tunnel are removed, and nothing else is.
+// TestSSHSweepsTunnels checks that only the sockets of a killed command's tunnel are removed.
 func TestSSHSweepsTunnels(t *testing.T) {
 	installFakeSSH(t)
 	base, err := rundir.Base(nil)
@@ -318,7 +317,7 @@ func TestSSHFindsTheRuntime(t *testing.T) {
 	runtimeOf(t, "joe@node:2222")
 }
 
-// runtimeOf finds the runtime of a host: the first of the known sockets that answers there.
+// runtimeOf discovers the runtime of a host: the first known socket that answers there.
 func runtimeOf(t *testing.T, address string) {
 	t.Helper()
 	before := leftovers(t)
@@ -347,7 +346,7 @@ func runtimeOf(t *testing.T, address string) {
 	}
 }
 
-// A host with nothing but Docker is used as docker+ssh:// would be.
+// A host that has only Docker is used as docker+ssh://.
 func TestSSHFindsAnEngine(t *testing.T) {
 	installFakeSSH(t)
 	before := leftovers(t)
@@ -396,8 +395,7 @@ func TestSSHFindsNothing(t *testing.T) {
 	}
 }
 
-// What ssh starts to get to a host ends with it, and makes no caller wait: a host that does not answer
-// behind a ProxyCommand.
+// If a host behind a ProxyCommand does not answer, the ProxyCommand ends with ssh and delays no caller.
 func TestSSHProxyEnds(t *testing.T) {
 	installFakeSSH(t)
 	for _, batch := range []bool{true, false} {
@@ -419,7 +417,7 @@ func TestSSHProxyEnds(t *testing.T) {
 			t.Error("connected")
 		}
 		conn := <-proxy
-		if batch { // else it is in the group of the terminal, which ends it
+		if batch { // otherwise the terminal ends the process group
 			_, _ = conn.Read(make([]byte, 1))
 		}
 		_, _ = conn.Close(), l.Close()
@@ -434,7 +432,7 @@ func TestSSHProgramMissing(t *testing.T) {
 	}
 }
 
-// TestRealSSH goes through sshd on loopback, with keys made for it.
+// TestRealSSH uses a real sshd on loopback with keys of its own.
 func TestRealSSH(t *testing.T) {
 	sshd, err := exec.LookPath("sshd")
 	if err != nil {
@@ -467,7 +465,7 @@ func TestRealSSH(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "sshd_config"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// sshd wants this directory, which its service makes when it starts.
+	// sshd needs this directory; its service unit normally creates it.
 	if err := os.Mkdir("/run/sshd", 0o755); err == nil {
 		t.Cleanup(func() { _ = os.Remove("/run/sshd") })
 	}
@@ -486,7 +484,7 @@ func TestRealSSH(t *testing.T) {
 			t.Log(log.String())
 		}
 	})
-	// A script in front of ssh gives it the key; the user's config is left alone.
+	// A wrapper script passes the key to ssh, so the user's config stays untouched.
 	script := fmt.Sprintf("#!/bin/sh\nexec %s -F none -i %s/user -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR \"$@\"\n", real, dir)
 	if err := os.WriteFile(filepath.Join(dir, "ssh"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,7 @@
-// Package auth finds the credentials for a registry: in docker's config.json, with credential
-// helpers, in podman's auth.json, or by the kubelet's credential plugins. [Lookup] is the main entry point.
+// Package auth finds the credentials for a registry: in docker's config.json, with credential helpers, in podman's
+// auth.json, or by the kubelet's credential plugins. [Lookup] is the main entry point.
 //
-// It never prints a credential, its errors never contain one, and it does not store any.
+// The package does not store or print credentials, and its errors never contain any.
 package auth
 
 import (
@@ -32,15 +32,15 @@ import (
 // dockerHubKey is docker's key for the credentials of docker.io.
 const dockerHubKey = "https://index.docker.io/v1/"
 
-// Options are where to look.
+// Options says where to look for credentials.
 type Options struct {
-	AuthFile  string // of --authfile; it must exist
+	AuthFile  string // value of --authfile; must exist
 	LookupEnv func(string) (string, bool)
-	Plugins   *Plugins  // asked before any file is read; may be nil
-	Stderr    io.Writer // of credential helpers, which may ask the user to touch a key; may be nil
+	Plugins   *Plugins  // tried before any file; may be nil
+	Stderr    io.Writer // stderr of credential helpers, which may ask the user to touch a key; may be nil
 }
 
-// Error is a problem with the place where credentials are kept.
+// Error is a credential store that cannot be used.
 type Error struct {
 	text, hint string
 	err        error
@@ -53,12 +53,12 @@ func (e *Error) Hint() string { return e.hint }
 
 func (e *Error) Unwrap() error { return e.err }
 
-// Lookup finds the credentials for the registry that an image comes from.
-// No credentials are nil without an error: the registry may not want any.
+// Lookup finds the credentials for an image's registry. It returns nil without an error if there are none, because the
+// registry may need none.
 func Lookup(ctx context.Context, image string, o Options) (*runtimeapi.AuthConfig, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
-		return nil, nil // an image id is pulled from nowhere
+		return nil, nil // an image id has no registry
 	}
 	if o.Plugins != nil {
 		if a := o.Plugins.lookup(ctx, named.Name()); a != nil || ctx.Err() != nil {
@@ -76,7 +76,7 @@ func Lookup(ctx context.Context, image string, o Options) (*runtimeapi.AuthConfi
 	return find(ctx, file, named, o.Stderr)
 }
 
-// file returns the first file that exists; a named one must.
+// file returns the first auth file that exists. A file that the user named must exist.
 func (o Options) file() (string, error) {
 	if o.AuthFile != "" {
 		if _, err := os.Stat(o.AuthFile); err != nil {
@@ -118,8 +118,7 @@ func load(path string) (*configfile.ConfigFile, error) {
 	return file, nil
 }
 
-// find looks for the image's own entry first, then for those of its parents, as podman
-// has them, and last for the registry's, as docker does.
+// find looks up the image's own entry, then its parent paths as podman does, and last its registry as docker does.
 func find(ctx context.Context, file *configfile.ConfigFile, named reference.Named, stderr io.Writer) (*runtimeapi.AuthConfig, error) {
 	domain := reference.Domain(named)
 	for key := named.Name(); strings.Contains(key, "/"); key = key[:strings.LastIndexByte(key, '/')] {
@@ -148,8 +147,8 @@ func find(ctx context.Context, file *configfile.ConfigFile, named reference.Name
 	return nil, nil
 }
 
-// ask returns the credentials of one registry. Where docker runs a credential helper, what
-// DOCKER_AUTH_CONFIG has goes before it, and the file's own entry does not count.
+// ask returns the credentials of one registry. If docker's configuration names a credential helper, DOCKER_AUTH_CONFIG
+// still takes precedence, and the entry in the file itself is ignored.
 func ask(ctx context.Context, file *configfile.ConfigFile, registry string, stderr io.Writer) (*runtimeapi.AuthConfig, error) {
 	helper := helperFor(file, registry)
 	if helper == "" {
@@ -179,8 +178,8 @@ func convert(e types.AuthConfig) *runtimeapi.AuthConfig {
 	return a
 }
 
-// ParseCreds reads user:password. A password may contain colons; without one
-// the second result is false, and it has to be asked for.
+// ParseCreds parses user:password. The password may contain colons. If there is no password, complete is false and the
+// caller has to ask for it.
 func ParseCreds(s string) (_ *runtimeapi.AuthConfig, complete bool, _ error) {
 	user, password, ok := strings.Cut(s, ":")
 	if user == "" {
@@ -189,7 +188,7 @@ func ParseCreds(s string) (_ *runtimeapi.AuthConfig, complete bool, _ error) {
 	return &runtimeapi.AuthConfig{Username: user, Password: password}, ok, nil
 }
 
-// ParseBase64 reads the base64 form of user:password, as config.json has it.
+// ParseBase64 parses the base64 form of user:password that config.json contains.
 func ParseBase64(s string) (*runtimeapi.AuthConfig, error) {
 	s = strings.TrimRight(strings.TrimSpace(s), "=")
 	text, err := base64.RawStdEncoding.DecodeString(s)
@@ -207,13 +206,12 @@ func ParseBase64(s string) (*runtimeapi.AuthConfig, error) {
 }
 
 const (
-	maxAnswer   = 1 << 20     // of a credential helper, in bytes
-	outputDelay = time.Second // after a helper has ended: a program that it leaves behind may keep the pipe open
-	tokenUser   = "<token>"   // of an answer whose secret is an identity token
+	maxAnswer   = 1 << 20     // limit of a credential helper's answer in bytes
+	outputDelay = time.Second // wait after a helper has ended: a child that it leaves behind may keep the pipe open
+	tokenUser   = "<token>"   // user name that marks the secret as an identity token
 )
 
-// helperFor returns the program that keeps the credentials of a registry, "" for
-// the file itself.
+// helperFor returns the credential helper for a registry, or "" if the credentials are in the file itself.
 func helperFor(file *configfile.ConfigFile, registry string) string {
 	suffix, own := file.CredentialHelpers[registry]
 	if !own {
@@ -225,9 +223,9 @@ func helperFor(file *configfile.ConfigFile, registry string) string {
 	return "docker-credential-" + suffix
 }
 
-// runHelper asks a credential helper for the credentials of a registry. docker's own library
-// does not end a helper with the context, reads its output without a limit, and
-// puts that output, which may be the secret, into its errors.
+// runHelper asks a credential helper for the credentials of a registry. docker's own library does not stop a helper
+// when the context ends, reads its output without a limit, and includes the output, which may be the secret, in its
+// errors.
 func runHelper(ctx context.Context, helper, registry string, stderr io.Writer) (types.AuthConfig, error) {
 	cmd := proctree.Command(ctx, helper, credentials.ActionGet)
 	answer := &limitedBuffer{left: maxAnswer}
@@ -241,12 +239,12 @@ func runHelper(ctx context.Context, helper, registry string, stderr io.Writer) (
 		return types.AuthConfig{}, nil
 	case err != nil && !errors.Is(err, exec.ErrWaitDelay):
 		if notRun, ok := errors.AsType[*exec.Error](err); ok {
-			err = notRun.Err // it would name the program again
+			err = notRun.Err // the outer error would repeat the program's name
 		}
 		return types.AuthConfig{}, err
 	}
 	var login credentials.Credentials
-	if json.Unmarshal(answer.text.Bytes(), &login) != nil { // its error would show a part
+	if json.Unmarshal(answer.text.Bytes(), &login) != nil { // the JSON error would quote part of the secret
 		return types.AuthConfig{}, errNoAnswer
 	}
 	if login.Username == tokenUser {

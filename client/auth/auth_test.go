@@ -110,7 +110,7 @@ func TestLookupPlaces(t *testing.T) {
 	}
 }
 
-// helper puts a credential helper into the PATH.
+// helper installs a credential helper in PATH.
 func helper(t *testing.T, script string) auth.Options {
 	t.Helper()
 	dir := t.TempDir()
@@ -145,7 +145,7 @@ func TestCredentialHelperWithoutAnEntry(t *testing.T) {
 	}
 }
 
-// What a helper prints may be a secret, also when it fails or prints what is no answer.
+// The output of a helper may contain a secret even if the helper fails or the output is invalid.
 func TestCredentialHelperKeepsItsOutput(t *testing.T) {
 	for name, script := range map[string]string{
 		"fails after its answer":  `echo '{"Username":"u-s3cret","Secret":"p-s3cret"}'; exit 1`,
@@ -183,7 +183,7 @@ func TestCredentialHelperThatIsNotThere(t *testing.T) {
 	}
 }
 
-// A helper that hangs ends with the context, and so do the programs that it started.
+// Cancelling the context kills a hanging helper and its children.
 func TestCredentialHelperThatHangs(t *testing.T) {
 	dir := t.TempDir()
 	o := helper(t, "sh -c 'echo $$ >"+dir+"/child.new; mv "+dir+"/child.new "+dir+"/child; exec sleep 1000'; echo")
@@ -217,8 +217,8 @@ func TestCredentialHelperThatHangs(t *testing.T) {
 	})
 }
 
-// A helper may leave a program that keeps its output open, such as one that
-// remembers what was decrypted. Its answer counts when it ends.
+// A helper may leave a background process, such as a cache of decrypted secrets, that keeps its output open. The answer
+// is complete when the helper itself ends.
 func TestCredentialHelperThatLeavesAChild(t *testing.T) {
 	dir := t.TempDir()
 	t.Cleanup(func() {
@@ -280,7 +280,6 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// What a helper says to the user goes where the caller wants it.
 func TestHelperSpeaksToTheUser(t *testing.T) {
 	o := helper(t, `echo 'touch the key' >&2; echo '{"Username": "u", "Secret": "p"}'`)
 	var said bytes.Buffer

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// FuzzCredentials: user and password come out as they were put in, in plain text,
-// in base64 and in a file; what cannot be taken apart is not shown.
+// FuzzCredentials checks that user and password survive plain text, base64 and a file. Errors must not contain invalid
+// credentials.
 func FuzzCredentials(f *testing.F) {
 	for _, pair := range [][2]string{{"me", "secret"}, {"me", ""}, {"", "x"}, {"a:b", "c"}, {"me", "a:b"}, {"me", "é\x00"}, {"\xff", "x"}} {
 		f.Add(pair[0], pair[1])
@@ -32,7 +32,7 @@ func FuzzCredentials(f *testing.F) {
 	})
 }
 
-// FuzzAuthFile: any file is refused or asked, without a panic.
+// FuzzAuthFile checks that no auth file causes a panic.
 func FuzzAuthFile(f *testing.F) {
 	for _, text := range []string{
 		"", "{}", "null", "[]", `{"auths":{"reg.example":{"auth":"bWU6c2VjcmV0"}}}`, `{"auths":{"https://reg.example/v1/":{"username":"me","password":"x"}}}`,
@@ -42,7 +42,7 @@ func FuzzAuthFile(f *testing.F) {
 	}
 	path := filepath.Join(f.TempDir(), "config.json")
 	f.Fuzz(func(t *testing.T, text string) {
-		if strings.Contains(strings.ToLower(text), "cred") { // helpers are programs that would be run
+		if strings.Contains(strings.ToLower(text), "cred") { // the fuzzer must not run helper programs
 			return
 		}
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

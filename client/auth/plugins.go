@@ -26,19 +26,19 @@ import (
 )
 
 const (
-	// pluginGroup is the API group of the messages between the kubelet and a credential plugin.
+	// pluginGroup is the API group of messages between the kubelet and a credential plugin.
 	pluginGroup = "credentialprovider.kubelet.k8s.io/"
-	// pluginConfigGroup is the API group of the kubelet's configuration file of credential plugins.
+	// pluginConfigGroup is the API group of the kubelet's CredentialProviderConfig.
 	pluginConfigGroup = "kubelet.config.k8s.io/"
 	// pluginTimeout is the kubelet's limit for one call of a plugin.
 	pluginTimeout = time.Minute
 )
 
-// pluginVersions are the versions of both API groups, which differ in no field used here.
+// pluginVersions are the versions of both API groups. All fields used here are the same in each.
 var pluginVersions = []string{"v1", "v1beta1", "v1alpha1"}
 
-// Plugins are the kubelet's exec credential providers: programs that print the credentials of a
-// registry. A nil *Plugins has none.
+// Plugins are the kubelet's exec credential providers: programs that print the credentials of a registry. A nil
+// *Plugins has no providers.
 type Plugins struct {
 	dir     string
 	plugins []plugin
@@ -46,7 +46,7 @@ type Plugins struct {
 	now  func() time.Time
 	warn func(error)
 
-	calls singleflight.Group // by plugin and image: pulls of one image at once make one call
+	calls singleflight.Group // by plugin and image, so that concurrent pulls of an image share a call
 	mu    sync.Mutex
 	cache map[string]*pluginAnswer
 }
@@ -78,7 +78,7 @@ func (d *duration) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// pluginAnswer is a CredentialProviderResponse, and when it expires.
+// pluginAnswer is a CredentialProviderResponse with its expiry time.
 type pluginAnswer struct {
 	Kind          string    `json:"kind"`
 	APIVersion    string    `json:"apiVersion"`
@@ -92,10 +92,10 @@ type pluginAnswer struct {
 	expires time.Time
 }
 
-// LoadPlugins reads a CredentialProviderConfig, the file of the kubelet's credentialprovider, whose plugins are programs in dir.
-// A plugin that fails goes to warn and is passed over, as by the kubelet: the image may need no login.
+// LoadPlugins reads a CredentialProviderConfig. The plugins are programs in dir. As in the kubelet, a plugin that fails
+// is reported to warn and skipped, because the image may need no login.
 func LoadPlugins(config, dir string, now func() time.Time, warn func(error)) (*Plugins, error) {
-	dir, err := filepath.Abs(dir) // a bare name would be looked up in PATH
+	dir, err := filepath.Abs(dir) // exec would look up a bare name in PATH
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +174,7 @@ func (p *plugin) validate(dir string) error {
 	return nil
 }
 
-// lookup returns the credentials that the first plugin for an image has for it, nil if no plugin has any.
+// lookup returns the credentials of the first plugin that has any for the image, or nil.
 func (ps *Plugins) lookup(ctx context.Context, image string) *runtimeapi.AuthConfig {
 	for i := range ps.plugins {
 		p := &ps.plugins[i]
@@ -193,7 +193,7 @@ func (ps *Plugins) lookup(ctx context.Context, image string) *runtimeapi.AuthCon
 	return nil
 }
 
-// find returns the entry for an image whose key is the longest.
+// find returns the entry with the longest key that matches an image.
 func (a *pluginAnswer) find(image string) *runtimeapi.AuthConfig {
 	keys := slices.DeleteFunc(slices.Collect(maps.Keys(a.Auth)), func(key string) bool { return !MatchesImage(key, image) })
 	if len(keys) == 0 {
@@ -226,7 +226,7 @@ func (ps *Plugins) ask(ctx context.Context, p *plugin, image string) (*pluginAns
 	}
 }
 
-// call calls the plugin, and caches its answer for as long as the answer or the configuration says.
+// call runs the plugin and caches its answer for the duration in the answer or the configuration.
 func (ps *Plugins) call(ctx context.Context, p *plugin, image, registry string) (*pluginAnswer, error) {
 	a, err := ps.run(ctx, p, image)
 	if err != nil {
@@ -249,7 +249,7 @@ func (ps *Plugins) call(ctx context.Context, p *plugin, image, registry string) 
 	return a, nil
 }
 
-// run calls the plugin: a CredentialProviderRequest on its standard input, the answer on its standard output.
+// run executes the plugin with a CredentialProviderRequest on stdin and decodes the response from stdout.
 func (ps *Plugins) run(ctx context.Context, p *plugin, image string) (*pluginAnswer, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, pluginTimeout, fmt.Errorf("none after %s", pluginTimeout))
 	defer cancel()
@@ -263,7 +263,7 @@ func (ps *Plugins) run(ctx context.Context, p *plugin, image string) (*pluginAns
 		cmd.Env = append(cmd.Env, v.Name+"="+v.Value)
 	}
 	out := &limitedBuffer{left: maxAnswer}
-	// Its standard error may hold a secret.
+	// Stderr is discarded, because it may contain a secret.
 	cmd.Stdin, cmd.Stdout, cmd.WaitDelay = bytes.NewReader(request), out, outputDelay
 	switch err := cmd.Run(); {
 	case ctx.Err() != nil && err != nil:
@@ -272,7 +272,7 @@ func (ps *Plugins) run(ctx context.Context, p *plugin, image string) (*pluginAns
 		return nil, err
 	}
 	a := &pluginAnswer{}
-	if json.Unmarshal(out.text.Bytes(), a) != nil || a.Kind != "CredentialProviderResponse" { // an error of JSON would show a part
+	if json.Unmarshal(out.text.Bytes(), a) != nil || a.Kind != "CredentialProviderResponse" { // the JSON error would quote part of the secret
 		return nil, errors.New("its answer is no CredentialProviderResponse")
 	}
 	if a.APIVersion != p.APIVersion {
@@ -281,9 +281,9 @@ func (ps *Plugins) run(ctx context.Context, p *plugin, image string) (*pluginAns
 	return a, nil
 }
 
-// MatchesImage reports whether an entry of a keyring is for an image, by the rule of the kubelet's URLsMatch:
-// the host may have wildcards, which stand for parts between dots; the port is the same; the path is a prefix.
-// The image is a full name, such as docker.io/library/busybox.
+// MatchesImage reports whether a keyring entry matches an image, by the rules of the kubelet's URLsMatch: each wildcard
+// in the host matches within one dot-separated part, the port is equal, and the path is a prefix. The image must be a
+// full name, such as docker.io/library/busybox.
 func MatchesImage(entry, image string) bool {
 	e, err := parseRegistry(entry)
 	if err != nil {
@@ -299,8 +299,8 @@ func MatchesImage(entry, image string) bool {
 	return e.Path == "" || i.Path == e.Path || strings.HasPrefix(i.Path, e.Path+"/")
 }
 
-// parseRegistry reads the name of a registry or of a part of one, with or without a scheme, as people write it in a
-// keyring: docker.io has other names, and the path may be the version of the registry's API.
+// parseRegistry parses a registry or a path in it, with or without a scheme, as found in keyrings: docker.io has other
+// names, and the path may be the version of the registry's API.
 func parseRegistry(entry string) (*url.URL, error) {
 	entry = strings.TrimPrefix(strings.TrimPrefix(entry, "https://"), "http://")
 	u, err := url.Parse("https://" + entry)

@@ -25,7 +25,7 @@ const pluginEntry = `
   env: [{name: PLUGIN_USER, value: ada}]
 `
 
-// pluginFile writes a configuration with the given providers.
+// pluginFile writes a CredentialProviderConfig.
 func pluginFile(t *testing.T, providers string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "providers.yaml")
@@ -36,7 +36,7 @@ func pluginFile(t *testing.T, providers string) string {
 	return file
 }
 
-// pluginProgram writes a plugin that keeps its requests in a file next to it, and prints the answer.
+// pluginProgram writes a plugin that appends its requests to a file in dir and prints answer.
 func pluginProgram(t *testing.T, answer string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -82,7 +82,7 @@ func TestPluginAnswers(t *testing.T) {
 	}
 }
 
-// The plugin gets the image's full name without its tag, as the kubelet's do.
+// The request contains the image's full name without its tag, as the kubelet's do.
 func TestPluginRequest(t *testing.T) {
 	t.Parallel()
 	dir := pluginProgram(t, fmt.Sprintf(pluginResponse, "Image"))
@@ -133,7 +133,7 @@ func TestPluginCache(t *testing.T) {
 	}
 }
 
-// A plugin that fails is a warning, and the login of a file is next.
+// If a plugin fails, a warning is printed and the auth file is used.
 func TestPluginFailures(t *testing.T) {
 	t.Parallel()
 	login := filepath.Join(t.TempDir(), "config.json")
@@ -194,7 +194,7 @@ func noWarning(t *testing.T) func(error) {
 	return func(err error) { t.Errorf("warning: %v", err) }
 }
 
-// A plugin that takes its time holds up neither other images nor a pull that has ended.
+// A slow plugin blocks neither other images nor a cancelled pull.
 func TestPluginThatHangs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

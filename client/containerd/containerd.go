@@ -1,6 +1,5 @@
-// Package containerd moves images in and out of containerd and reports what they take of its disk, by its own services
-// on the socket that has CRI. They are those of the namespace in which containerd's CRI plugin keeps its images, so
-// that a kubelet sees what is loaded at once.
+// Package containerd loads and saves images of containerd and reports their disk usage. It uses containerd's own
+// services on the CRI socket and the namespace of the CRI plugin, so a kubelet sees a loaded image at once.
 package containerd
 
 import (
@@ -39,7 +38,7 @@ const noContent = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca49599
 // namespace is the namespace of CRI.
 const namespace = "k8s.io"
 
-// Open returns the store behind a connection, and false for another runtime.
+// Open returns the store behind a connection, or false if the runtime is not containerd.
 func Open(ctx context.Context, conn grpc.ClientConnInterface) (*Store, bool) {
 	s := &Store{content.NewContentClient(conn), images.NewImagesClient(conn), leases.NewLeasesClient(conn), snapshots.NewSnapshotsClient(conn), introspection.NewIntrospectionClient(conn)}
 	_, err := s.content.Info(in(ctx), &content.InfoRequest{Digest: noContent})
@@ -50,7 +49,8 @@ func in(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
 }
 
-// Images returns images, by name or id, with the present manifests for a platform, or for any.
+// Images returns images by name or id, with the manifests that are present for the platform, or for any platform if
+// nil.
 func (s *Store) Images(ctx context.Context, refs []string, platform *v1.Platform, watch imagefile.Watch) ([]imagefile.Image, error) {
 	ctx = in(ctx)
 	finder := imagefile.NewFinder(reader{s, ctx}, platform, watch)
@@ -82,7 +82,7 @@ func (s *Store) find(ctx context.Context, ref string, finder *imagefile.Finder) 
 	return image, err
 }
 
-// reader is an imagefile.Store.
+// reader implements imagefile.Store.
 type reader struct {
 	store *Store
 	ctx   context.Context //nolint:containedctx // of the call that the store is made for
@@ -126,10 +126,10 @@ func (b *blob) Close() error {
 	return nil
 }
 
-// alsoRuns lists the other architectures whose images containerd accepts.
+// alsoRuns lists other architectures whose images containerd accepts.
 var alsoRuns = map[string]string{"amd64": "386", "arm64": "arm"}
 
-// Platforms returns the platforms whose images CRI lists, the runtime's own first, or nil if it does not say.
+// Platforms returns the platforms whose images CRI lists, the runtime's own first, or nil if unknown.
 func (s *Store) Platforms(ctx context.Context) (platforms []v1.Platform) {
 	answer, err := s.plugins.Plugins(in(ctx), &introspection.PluginsRequest{Filters: []string{"id==cri", "id==images"}})
 	if err != nil {

@@ -45,7 +45,7 @@ func connect(t *testing.T) *Store {
 
 var errTest = errors.New("the archive has a fault")
 
-// TestFailedLoadLeavesNothingOnEngine: an archive that fails after a layer, and in the middle of one.
+// TestFailedLoadLeavesNothingOnEngine loads archives that fail after a layer and within a layer.
 func TestFailedLoadLeavesNothingOnEngine(t *testing.T) {
 	t.Parallel()
 	s := connect(t)
@@ -92,7 +92,7 @@ func TestFailedLoadLeavesNothingOnEngine(t *testing.T) {
 	}
 }
 
-// TestKilledLoadOnEngine: the next load removes what a killed one held, and nothing of one that goes on.
+// TestKilledLoadOnEngine checks that a load removes the leases of killed loads but not those of running ones.
 func TestKilledLoadOnEngine(t *testing.T) {
 	t.Parallel()
 	s := connect(t)
@@ -132,7 +132,7 @@ func TestKilledLoadOnEngine(t *testing.T) {
 	}
 }
 
-// TestSlowLayerOnEngine: what is written of a layer so far, and a layer that was there, stay when containerd collects garbage.
+// TestSlowLayerOnEngine checks that garbage collection keeps partly written and existing layers of a running load.
 func TestSlowLayerOnEngine(t *testing.T) {
 	t.Parallel()
 	s := connect(t)
@@ -153,7 +153,7 @@ func TestSlowLayerOnEngine(t *testing.T) {
 	if err := w.write(there, nil, nil); err != nil {
 		t.Error(err)
 	}
-	collect := func() { // as the end of a load that fails
+	collect := func() { // a failing load does the same at its end
 		if err := first.end(errTest); !errors.Is(err, errTest) {
 			t.Error(err)
 		}
@@ -189,7 +189,7 @@ func has(ctx context.Context, s *Store, d v1.Descriptor) (bool, error) {
 	return err == nil, err
 }
 
-// hooked calls a function before it is read.
+// hooked calls before ahead of the first read.
 type hooked struct {
 	io.Reader
 	before func()
@@ -207,7 +207,7 @@ type failing struct{}
 
 func (*failing) Read([]byte) (int, error) { return 0, errTest }
 
-// TestUsageOnEngine: the image of the tests has content and is known by its id.
+// TestUsageOnEngine checks that the test image is listed under its id and has content.
 func TestUsageOnEngine(t *testing.T) {
 	t.Parallel()
 	s := connect(t)
@@ -235,7 +235,7 @@ func TestUsageOnEngine(t *testing.T) {
 	}
 }
 
-// TestReach follows references once, and none that leads nowhere.
+// TestReach checks that shared references are followed once and dangling references are ignored.
 func TestReach(t *testing.T) {
 	t.Parallel()
 	g := &graph{usage: &Usage{}, indices: map[string]int32{}, refs: map[int32][]string{}}

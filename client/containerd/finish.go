@@ -17,13 +17,13 @@ import (
 	"github.com/crishim/crishim/imagefile"
 )
 
-// gcRef labels content with its references, which containerd keeps as long as the content.
+// gcRef is the prefix of labels that refer to content. containerd keeps the content as long as the label's owner.
 const gcRef = "containerd.io/gc.ref.content."
 
 // managed labels the images of the CRI plugin.
 const managed, managedValue = "io.cri-containerd.image", "managed"
 
-// finish stores the documents from the leaves up, then the names, as a pull by CRI does.
+// finish stores the documents from the leaves up and then the names, in the order of a CRI pull.
 func (w *writer) finish(list []imagefile.Image) error {
 	document := func(d imagefile.Document, labels map[string]string) error {
 		return w.write(d.Descriptor, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(d.Text)), nil }, labels)
@@ -50,7 +50,7 @@ func (w *writer) finish(list []imagefile.Image) error {
 		}
 	}
 	for _, image := range list {
-		names := []string{image.ID()} // CRI lists an image by its id
+		names := []string{image.ID()} // CRI also needs a name that is the image's id
 		for _, name := range image.Names {
 			if ref, err := reference.ParseNamed(name); err == nil {
 				names = append(names, reference.TrimNamed(ref).Name()+"@"+image.Target.Digest.String())
@@ -66,7 +66,7 @@ func (w *writer) finish(list []imagefile.Image) error {
 	return nil
 }
 
-// name creates or moves a name.
+// name creates a name or moves it to another target.
 func (w *writer) name(name string, target v1.Descriptor) error {
 	image := &images.Image{
 		Name: name, Labels: map[string]string{managed: managedValue},

@@ -17,14 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Overlay is where the files of a container are: in directories of this machine that overlayfs merges.
+// Overlay is a container's filesystem: the directories on this machine that overlayfs merges.
 type Overlay struct {
-	Upper  string   // what the container has written
-	Lower  []string // the layers of its image, the topmost first
-	Mounts []string // paths in the container on which something else is mounted
+	Upper  string   // files written by the container
+	Lower  []string // layers of the image, topmost first
+	Mounts []string // mount points in the container
 }
 
-// Overlay returns the directories of a container. Info comes with the container's verbose CRI status.
+// Overlay returns the directories of a container. info is the Info map of its verbose CRI status.
 func (s *Store) Overlay(ctx context.Context, info map[string]string) (o Overlay, err error) {
 	var of struct {
 		Snapshotter, SnapshotKey string
@@ -64,11 +64,11 @@ func (s *Store) Overlay(ctx context.Context, info map[string]string) (o Overlay,
 	return o, nil
 }
 
-// maxLinks bounds the links of a path, as the kernel does.
+// maxLinks is the kernel's limit of symbolic links in one path lookup.
 const maxLinks = 40
 
-// Open opens a regular file of a container that has ended. It follows links as a process of the container does. The error is
-// fs.ErrNotExist for a path that leads nowhere.
+// Open opens a regular file of a stopped container. It follows links as a process in the container would. A path that
+// does not exist returns fs.ErrNotExist.
 func (o Overlay) Open(name string) (*os.File, error) {
 	var layers []*os.Root
 	for _, dir := range append([]string{o.Upper}, o.Lower...) {
@@ -106,7 +106,7 @@ func (o Overlay) Open(name string) (*os.File, error) {
 		}
 		next.in = in
 		switch {
-		case len(next.in) > 0: // a file below a directory is hidden
+		case len(next.in) > 0: // a file hides the layers below
 			above = append(above, next)
 		case file == nil || Whiteout(file):
 			return nil, fs.ErrNotExist
@@ -133,7 +133,7 @@ func (o Overlay) Open(name string) (*os.File, error) {
 	return nil, fs.ErrInvalid // a directory
 }
 
-// merged returns the directories that overlayfs merges at a path, else the file there and its layer.
+// merged returns the directories that overlayfs merges at a path, or the file at that path and its layer.
 func merged(layers []*os.Root, at string) (directories []*os.Root, of *os.Root, file fs.FileInfo, err error) {
 	for _, l := range layers {
 		info, err := l.Lstat(at)
@@ -152,13 +152,13 @@ func merged(layers []*os.Root, at string) (directories []*os.Root, of *os.Root, 
 	return directories, nil, nil, nil
 }
 
-// Whiteout reports whether a file is overlayfs's mark of a deleted one: a device with the number 0.
+// Whiteout reports whether a file is overlayfs's mark of a deleted file: a character device with the number 0.
 func Whiteout(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && info.Mode()&fs.ModeCharDevice != 0 && st.Rdev == 0
 }
 
-// Opaque reports whether a directory hides the layers below.
+// Opaque reports whether a directory hides the lower layers.
 func Opaque(l *os.Root, dir string) bool {
 	f, err := l.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// TestOverlayOpen: a path is looked up in the layers as overlayfs merges them, and leads out of none of them.
+// TestOverlayOpen checks that Open merges layers as overlayfs does, and that no link escapes them.
 func TestOverlayOpen(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

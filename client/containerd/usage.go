@@ -20,19 +20,20 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Usage is the disk usage of a containerd's images. A part is a blob of the content store, or a snapshot.
+// Usage is the disk usage of containerd's images. A part is a blob of the content store or a snapshot.
 type Usage struct {
-	Sizes  []int64              // of parts
-	Images map[string][]int32   // indices of Sizes, by the id of the image
-	Came   map[string]time.Time // when an image was last pulled or loaded, by its id
-	Held   []int32              // parts below the snapshots of containers
-	Active map[string]string    // the snapshots of containers, by the snapshotter
+	Sizes  []int64              // by part
+	Images map[string][]int32   // image ids to indices of Sizes
+	Came   map[string]time.Time // image ids to the time of the last pull or load
+	Held   []int32              // indices of parts below the snapshots of containers
+	Active map[string]string    // snapshots of containers to their snapshotters
 }
 
-// snapshotRef labels unpacked layers; a snapshotter follows.
+// snapshotRef is the prefix of labels that refer to an unpacked layer. The snapshotter's name follows.
 const snapshotRef = "containerd.io/gc.ref.snapshot."
 
-// Usage follows the labels by which containerd collects garbage. The sizes are in its database; no disk is walked.
+// Usage follows the labels that containerd's garbage collector uses. Sizes come from its database, so no disk is
+// walked.
 func (s *Store) Usage(ctx context.Context) (*Usage, error) {
 	ctx = in(ctx)
 	g := &graph{indices: map[string]int32{}, refs: map[int32][]string{}, usage: &Usage{Images: map[string][]int32{}, Came: map[string]time.Time{}, Active: map[string]string{}}}
@@ -77,12 +78,12 @@ func (s *Store) Usage(ctx context.Context) (*Usage, error) {
 	return g.usage, nil
 }
 
-// graph holds parts by name, with their references.
+// graph holds parts by name and their references.
 type graph struct {
 	usage   *Usage
 	indices map[string]int32
 	refs    map[int32][]string
-	mu      sync.Mutex // guards the sizes while they are asked for
+	mu      sync.Mutex // guards the sizes during concurrent requests
 }
 
 func (g *graph) add(name string, size int64, refs []string) int32 {
@@ -92,7 +93,6 @@ func (g *graph) add(name string, size int64, refs []string) int32 {
 	return index
 }
 
-// reach returns a part and all parts below it.
 func (g *graph) reach(name string) []int32 {
 	var found []int32
 	seen := map[string]bool{}
@@ -111,13 +111,13 @@ func (g *graph) reach(name string) []int32 {
 	return found
 }
 
-// readContent adds all content, and returns the snapshotters in its labels.
+// readContent adds all content and returns the snapshotters in its labels.
 func (s *Store) readContent(ctx context.Context, g *graph) ([]string, error) {
 	list, err := s.content.List(ctx, &content.ListContentRequest{})
 	if err != nil {
 		return nil, err
 	}
-	snapshotters := []string{"overlayfs"} // of containers whose images are gone
+	snapshotters := []string{"overlayfs"} // containers without an image use the default snapshotter
 	return snapshotters, each(list.Recv, func(m *content.ListContentResponse) {
 		for _, info := range m.GetInfo() {
 			var refs []string
@@ -138,8 +138,8 @@ func (s *Store) readContent(ctx context.Context, g *graph) ([]string, error) {
 	})
 }
 
-// readSnapshots adds the snapshots of a snapshotter. It asks for no size of a container's own, for which containerd
-// walks the files.
+// readSnapshots adds the snapshots of a snapshotter. It skips the sizes of containers' own snapshots, because
+// containerd would walk their files.
 func (s *Store) readSnapshots(ctx context.Context, name string, g *graph) error {
 	list, err := s.snapshots.List(ctx, &snapshots.ListSnapshotsRequest{Snapshotter: name})
 	if err != nil {
@@ -157,7 +157,7 @@ func (s *Store) readSnapshots(ctx context.Context, name string, g *graph) error 
 		}
 	})
 	if code := status.Code(err); code == codes.InvalidArgument || code == codes.NotFound {
-		return nil // there is no such snapshotter
+		return nil // no such snapshotter
 	}
 	if err != nil {
 		return err
@@ -167,7 +167,7 @@ func (s *Store) readSnapshots(ctx context.Context, name string, g *graph) error 
 	for index, key := range committed {
 		work.Go(func() error {
 			answer, err := s.snapshots.Usage(ctx, &snapshots.UsageRequest{Snapshotter: name, Key: key})
-			if status.Code(err) == codes.NotFound { // it is removed meanwhile
+			if status.Code(err) == codes.NotFound { // removed in the meantime
 				err = nil
 			}
 			g.mu.Lock()
@@ -179,7 +179,7 @@ func (s *Store) readSnapshots(ctx context.Context, name string, g *graph) error 
 	return work.Wait()
 }
 
-// Written returns the size of a container's own snapshot, for which containerd walks its files.
+// Written returns the size of a container's own snapshot. containerd walks its files to find out.
 func (s *Store) Written(ctx context.Context, id, snapshotter string) (int64, error) {
 	answer, err := s.snapshots.Usage(in(ctx), &snapshots.UsageRequest{Snapshotter: cmp.Or(snapshotter, "overlayfs"), Key: id})
 	return answer.GetSize(), err
@@ -198,7 +198,7 @@ func each[M any](recv func() (M, error), do func(M)) error {
 	}
 }
 
-// LayerSizes returns the sizes of unpacked layers, or -1 for others.
+// LayerSizes returns the sizes of unpacked layers, -1 for a layer that is not unpacked.
 func (s *Store) LayerSizes(ctx context.Context, snapshotter string, diffIDs []digest.Digest) []int64 {
 	var sizes []int64
 	for _, chain := range identity.ChainIDs(append([]digest.Digest(nil), diffIDs...)) {

@@ -22,15 +22,15 @@ import (
 )
 
 const (
-	// leaseTime is when containerd removes the lease of a killed client, with its content, unless another load comes
-	// before. containerd's own client has the same.
+	// leaseTime is the expiry of a lease. The lease of a killed client keeps its content until then, or until the next
+	// load. containerd's own client has the same limit.
 	leaseTime   = 24 * time.Hour
 	leasePrefix = "crishim-"
-	// leaseOwner labels a lease with the mark of its process.
+	// leaseOwner is the label that identifies the process that holds a lease.
 	leaseOwner = "io.crishim.process"
 )
 
-// Load stores images. A lease keeps their blobs until the images refer to them.
+// Load stores images. A lease protects their blobs from garbage collection until the images refer to them.
 func (s *Store) Load(ctx context.Context, list []imagefile.Image) error {
 	self, err := proctree.Find(os.Getpid())
 	if err != nil {
@@ -48,10 +48,11 @@ type writer struct {
 	store *Store
 	ctx   context.Context //nolint:containedctx // a load is one call, with its lease
 	lease string
-	count int // of writes
+	count int // number of writes
 }
 
-// newWriter removes the leases of killed loads of this machine, and creates one. Leases that it cannot remove expire.
+// newWriter removes leases that killed loads on this machine left behind, and creates a new one. Leases that it cannot
+// remove will expire.
 func (s *Store) newWriter(ctx context.Context, owner string) (*writer, error) {
 	ctx = in(ctx)
 	list, err := s.leases.List(ctx, &leases.ListRequest{})
@@ -70,7 +71,7 @@ func (s *Store) newWriter(ctx context.Context, owner string) (*writer, error) {
 	return &writer{store: s, ctx: metadata.AppendToOutgoingContext(ctx, "containerd-lease", id), lease: id}, err
 }
 
-// end removes the lease, and after a failure its content.
+// end removes the lease. After a failure it also removes the content.
 func (w *writer) end(err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), 30*time.Second)
 	defer cancel()
@@ -91,13 +92,13 @@ func (w *writer) load(list []imagefile.Image) error {
 	return w.finish(list)
 }
 
-// writeSize is the size of one message.
+// writeSize is the maximum size of a message.
 const writeSize = 1 << 20
 
-// write stores content. Content that exists only gets the labels.
+// write stores content. If the content exists, write only adds the labels.
 func (w *writer) write(d v1.Descriptor, open func() (io.ReadCloser, error), labels map[string]string) error {
 	err := w.send(d, open, labels)
-	if status.Code(err) == codes.AlreadyExists { // the lease holds it from now on
+	if status.Code(err) == codes.AlreadyExists { // the lease now protects it
 		return w.update(d.Digest.String(), labels)
 	}
 	return err
@@ -110,7 +111,7 @@ func (w *writer) send(d v1.Descriptor, open func() (io.ReadCloser, error), label
 	if err != nil {
 		return err
 	}
-	defer func() { // until containerd has released what was written
+	defer func() { // wait until containerd has released the write
 		if stream.CloseSend() == nil {
 			_, _ = stream.Recv()
 		}
@@ -119,7 +120,7 @@ func (w *writer) send(d v1.Descriptor, open func() (io.ReadCloser, error), label
 	ref, digest := fmt.Sprintf("%s-%d", w.lease, w.count), d.Digest.String()
 	send := func(r *content.WriteContentRequest) error {
 		r.Ref = ref
-		if err := stream.Send(r); err != nil && !errors.Is(err, io.EOF) { // at EOF the answer has the reason
+		if err := stream.Send(r); err != nil && !errors.Is(err, io.EOF) { // on EOF the answer has the reason
 			return err
 		}
 		_, err := stream.Recv()

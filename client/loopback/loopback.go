@@ -1,5 +1,5 @@
-// Package loopback is a registry on 127.0.0.1 for the length of a command, for runtimes that can get images only by a
-// pull. It is go-containerregistry's, read-only and with a password in front of it.
+// Package loopback serves a registry on 127.0.0.1 while a command runs, for runtimes that can only get images by a
+// pull. The registry is go-containerregistry's, read-only and password-protected.
 package loopback
 
 import (
@@ -24,13 +24,13 @@ import (
 	"github.com/crishim/crishim/imagefile"
 )
 
-// User has the password of the registry: images are not for everybody on the machine.
+// User is the user name of the registry. The password keeps other users of the machine from reading the images.
 const User = "crishim"
 
-// Pull has the runtime pull an image with the password.
+// Pull asks the runtime to pull an image with the password.
 type Pull func(ctx context.Context, ref, password string) error
 
-// Load has the runtime pull images, one platform of each. It returns them with their new names, which begin with the
+// Load makes the runtime pull images, one platform of each. It returns them with their new names, which begin with the
 // registry's address.
 func Load(ctx context.Context, images []imagefile.Image, pull Pull) (loaded []imagefile.Image, err error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
@@ -74,7 +74,7 @@ func Load(ctx context.Context, images []imagefile.Image, pull Pull) (loaded []im
 	return loaded, nil
 }
 
-// guard lets a reader with the password pass.
+// guard requires the password and allows only reads.
 func guard(next http.Handler, password string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		user, got, _ := q.BasicAuth()
@@ -90,7 +90,7 @@ func guard(next http.Handler, password string) http.Handler {
 	})
 }
 
-// content is a registry with its layers and configurations. It implements registry.BlobHandler.
+// content is a registry whose layers and configurations come from the images. It implements registry.BlobHandler.
 type content struct {
 	http.Handler
 	blobs map[v1.Hash]blob
@@ -134,7 +134,7 @@ func (c *content) add(image imagefile.Image) (names []string, err error) {
 	return names, nil
 }
 
-// put pushes a manifest without the guard.
+// put stores a manifest directly, not through the guard.
 func (c *content) put(repository, tag string, d imagefile.Document) error {
 	q := httptest.NewRequest(http.MethodPut, "/v2/"+repository+"/manifests/"+tag, bytes.NewReader(d.Text))
 	q.Header.Set("Content-Type", string(d.MediaType))
@@ -145,7 +145,6 @@ func (c *content) put(repository, tag string, d imagefile.Document) error {
 	return nil
 }
 
-// Stat implements registry.BlobStatHandler.
 func (c *content) Stat(_ context.Context, _ string, h v1.Hash) (int64, error) {
 	b, ok := c.blobs[h]
 	if !ok {
@@ -154,7 +153,6 @@ func (c *content) Stat(_ context.Context, _ string, h v1.Hash) (int64, error) {
 	return b.size, nil
 }
 
-// Get implements registry.BlobHandler.
 func (c *content) Get(_ context.Context, _ string, h v1.Hash) (io.ReadCloser, error) {
 	b, ok := c.blobs[h]
 	if !ok {

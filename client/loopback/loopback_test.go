@@ -34,7 +34,7 @@ func load(t *testing.T, pull loopback.Pull) ([]imagefile.Image, error) {
 	return loopback.Load(t.Context(), a.Images, pull)
 }
 
-// TestLoad pulls with a client that checks everything, and finds the port closed afterwards.
+// TestLoad pulls with a verifying client and checks that the port is closed afterwards.
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	address, id := "", ""
@@ -65,7 +65,7 @@ func TestLoad(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if _, err := io.Copy(io.Discard, content); err != nil { // compares its digest
+			if _, err := io.Copy(io.Discard, content); err != nil { // verifies the digest
 				return err
 			}
 		}
@@ -130,7 +130,7 @@ func TestLoadFails(t *testing.T) {
 	}
 }
 
-// TestLoadOnEngine has a runtime pull, by CRI alone.
+// TestLoadOnEngine loads into a runtime through CRI only.
 func TestLoadOnEngine(t *testing.T) {
 	t.Parallel()
 	endpoint := enginetest.Containerd(t)

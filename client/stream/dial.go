@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// dialHost opens the connection that carries a session. Proxies of the
-// environment are ignored: streaming servers are on the node.
+// dialHost opens the connection that carries a session. It ignores proxies from the environment, because streaming
+// servers run on the node.
 func dialHost(ctx context.Context, u *url.URL, o Options) (net.Conn, error) {
 	dial := o.Dial
 	if dial == nil {
@@ -40,9 +40,8 @@ func dialHost(ctx context.Context, u *url.URL, o Options) (net.Conn, error) {
 	return secure, nil
 }
 
-// completeURL makes a dialable URL of what a runtime returned. Runtimes return
-// absolute URLs, paths, which are completed with a kubelet's address, and, as
-// cri-dockerd does, "//[::]:port/path": an address to listen on, not to dial.
+// completeURL makes a runtime's streaming URL dialable. Runtimes return absolute URLs, paths relative to a kubelet,
+// and, as cri-dockerd does, "//[::]:port/path" with the listen address as host.
 func completeURL(raw string) (*url.URL, error) {
 	if raw == "" {
 		return nil, errors.New("the runtime returned an empty streaming URL")
@@ -75,23 +74,21 @@ func completeURL(raw string) (*url.URL, error) {
 	return u, nil
 }
 
-// TLS has the settings for a streaming server on https. Without a CA the
-// server's certificate is not verified: runtimes sign their own, and the URL
-// came over a trusted socket.
+// TLS configures connections to an https streaming server. Without a CA the server's certificate is not verified:
+// runtimes sign their own, and the URL came over a trusted socket.
 type TLS struct {
 	CA, Cert, Key string // PEM files
-	ServerName    string // expected in the server's certificate
+	ServerName    string // name in the server's certificate
 }
 
 func (t TLS) check() error {
 	if (t.Cert == "") != (t.Key == "") {
 		return errors.New("a TLS client certificate needs both the certificate and the key")
 	}
-	_, err := t.config("") // a file that cannot be used is a mistake, whatever the server speaks
+	_, err := t.config("") // an unreadable file is a usage error even if the server does not use TLS
 	return err
 }
 
-// config reads the files.
 func (t TLS) config(host string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: cmp.Or(t.ServerName, host), NextProtos: []string{"http/1.1"}}
 	if t.CA == "" {

@@ -11,8 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/remotecommand"
 )
 
-// A stream that is opened on a connection that has gone leaves nothing that waits
-// for it; TestMain looks for that.
+// Opening a stream on a lost connection leaves no waiting goroutine. TestMain checks for leaks.
 func TestOpenAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -42,7 +41,7 @@ func TestOpenAfterTheEnd(t *testing.T) {
 		case <-time.After(time.Minute):
 			t.Fatal("the end of the connection was not seen")
 		}
-		time.Sleep(time.Millisecond) // the library forgets its streams a moment later
+		time.Sleep(time.Millisecond) // the library removes its streams asynchronously
 		if _, err := conn.open(t.Context(), http.Header{}); err == nil {
 			t.Error("a stream was opened on a connection that is gone")
 		}

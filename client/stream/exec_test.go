@@ -18,7 +18,7 @@ import (
 
 var transports = []string{TransportSPDY, TransportWebSocket}
 
-// eachTransport runs a test over both.
+// eachTransport runs a test over SPDY and WebSocket.
 func eachTransport(t *testing.T, f func(t *testing.T, o Options)) {
 	for _, tr := range transports {
 		t.Run(tr, func(t *testing.T) { f(t, Options{Transport: tr}) })
@@ -88,7 +88,7 @@ func TestExecHalfClose(t *testing.T) {
 	for name, input := range inputs {
 		t.Run(name, func(t *testing.T) {
 			c := (&container{run: func(p process) error {
-				_, err := io.Copy(p.Out, p.In) // ends only with the half-close
+				_, err := io.Copy(p.Out, p.In) // ends only after a half-close
 				return err
 			}}).start(t)
 			var out bytes.Buffer
@@ -113,7 +113,6 @@ func open(t *testing.T, name string) *os.File {
 	return f
 }
 
-// piped is the reading end of a pipe that carries data.
 func piped(t *testing.T, data []byte) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -142,8 +141,7 @@ func TestExecDevNull(t *testing.T) {
 	}
 }
 
-// A command that ends does not wait for input that never comes, and what comes
-// later is still there for the next reader.
+// Run returns when the command ends, although the input is still open. Later input remains for the next reader.
 func TestExecReturnsWhileInputBlocks(t *testing.T) {
 	eachTransport(t, func(t *testing.T, o Options) {
 		c := (&container{run: func(process) error { return exit(4) }}).start(t)
@@ -199,7 +197,7 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// A server that dies leaves a status that nobody knows, which is no success.
+// If the server dies, the status is unknown and the session fails.
 func TestExecConnectionLost(t *testing.T) {
 	eachTransport(t, func(t *testing.T, o Options) {
 		hold := make(chan struct{})

@@ -21,14 +21,13 @@ import (
 	"github.com/crishim/crishim/internal/frames"
 )
 
-// alivePeriod is how often Forward asks whether the pod still runs. A runtime
-// does not report when a pod with an open tunnel ends.
+// alivePeriod is the interval at which Forward checks whether the pod still runs. A runtime does not report the end of
+// a pod with an open tunnel.
 const alivePeriod = 2 * time.Second
 
-// Forward carries connections to local ports into a pod until the context
-// ends, which is no error, or the pod, which is ErrPodEnded. url asks the
-// runtime for a streaming URL, for each tunnel. A connection that
-// fails is reported to Options.Failed and ends alone.
+// Forward carries connections from local ports into a pod until ctx ends, which is no error, or the pod ends, which is
+// ErrPodEnded. url asks the runtime for a streaming URL, once per tunnel. Options.Failed receives the error of each
+// failed connection; the others continue.
 func Forward(ctx context.Context, url func(context.Context) (string, error), ports []Port, o Options) error {
 	if err := o.Check(); err != nil {
 		return err
@@ -45,7 +44,7 @@ func Forward(ctx context.Context, url func(context.Context) (string, error), por
 	defer cancel(nil)
 	f := &forwarder{pool: &pool{url: url, o: o}, o: o}
 	defer f.pool.close()
-	first, err := f.pool.get(ctx) // a pod that cannot be reached is said now
+	first, err := f.pool.get(ctx) // reports an unreachable pod before the first connection
 	if err != nil {
 		return err
 	}
@@ -80,7 +79,7 @@ func (f *forwarder) accept(ctx context.Context, end context.CancelCauseFunc, l b
 		conn, err := l.Accept()
 		if ctx.Err() != nil {
 			if err == nil {
-				_ = conn.Close() // it is not served any more
+				_ = conn.Close() // the forwarder is shutting down
 			}
 			return
 		}
@@ -88,7 +87,7 @@ func (f *forwarder) accept(ctx context.Context, end context.CancelCauseFunc, l b
 			end(fmt.Errorf("accept connections for port %s: %w", l.port, err))
 			return
 		}
-		if err != nil { // it passes, as too many open files do
+		if err != nil { // temporary, such as too many open files
 			select {
 			case <-ctx.Done():
 			case <-time.After(100 * time.Millisecond):
@@ -126,13 +125,12 @@ func (f *forwarder) watch(ctx context.Context, end context.CancelCauseFunc) {
 }
 
 const (
-	backlogChunks = 32 // reads of a connection that wait for a slow local reader before the tunnel waits too
+	backlogChunks = 32 // reads that are buffered for a slow local reader before its tunnel blocks
 	messageLimit  = 64 << 10
-	// stuckTimeout is how long a tunnel may take to answer before another is
-	// tried. A server that leaves input of a finished connection unread can
-	// no longer serve a fifth of the streams of that tunnel.
+	// stuckTimeout is the time after which an unanswered request for a stream moves to another tunnel. If a server
+	// leaves input of a finished connection unread, it cannot serve a fifth of the streams of that tunnel.
 	stuckTimeout   = 5 * time.Second
-	verdictTimeout = 10 * time.Second // for a server that has sent everything
+	verdictTimeout = 10 * time.Second // for the server's result once it has sent all data
 )
 
 var (
@@ -140,13 +138,13 @@ var (
 	errTunnelLost = errors.New("the streaming connection broke")
 )
 
-// forwarded is one local connection and its two streams.
+// forwarded is a local connection and its two streams.
 type forwarded struct {
 	local      *net.TCPConn
 	tunnel     *tunnel
 	data, errs httpstream.Stream
-	ended      atomic.Bool // the input has been sent to its end
-	early      atomic.Bool // the server was done before that
+	ended      atomic.Bool // all input has been sent
+	early      atomic.Bool // the server finished before that
 }
 
 func (f *forwarder) carry(ctx context.Context, local *net.TCPConn, p Port) error {
@@ -162,7 +160,7 @@ func (f *forwarder) carry(ctx context.Context, local *net.TCPConn, p Port) error
 	return c.copy()
 }
 
-// open creates the streams. If the tunnel is broken or stuck it tries another.
+// open creates the streams. If the tunnel is broken or stuck, open tries another.
 func (f *forwarder) open(ctx context.Context, local *net.TCPConn, remote uint16) (*forwarded, error) {
 	for try := 1; ; try++ {
 		t, err := f.pool.get(ctx)
@@ -202,31 +200,29 @@ func (c *forwarded) create(ctx context.Context, timeout time.Duration, id string
 	if c.errs, err = c.tunnel.open(ctx, headers("error")); err != nil {
 		return err
 	}
-	_ = c.errs.Close() // it speaks one way; a broken tunnel shows with the next stream
+	_ = c.errs.Close() // the error stream is one-way; a broken tunnel shows up with the next stream
 	c.data, err = c.tunnel.open(ctx, headers("data"))
 	if !errors.Is(err, spdystream.ErrReset) {
 		return err
 	}
-	// The streaming server of the runtimes serves a connection while it confirms
-	// its second stream. One that fails at once is reset before the reply, and the
-	// reason is in the error stream.
+	// Runtimes already serve a connection while they confirm its second stream. A connection that fails at once is
+	// reset before the reply, and the error stream has the reason.
 	defer context.AfterFunc(ctx, func() { _ = c.errs.Reset() })()
 	return cmp.Or(c.verdict(), err)
 }
 
-// discard forgets the streams on both sides.
+// discard removes the streams on both sides.
 func (c *forwarded) discard() {
 	for _, s := range []httpstream.Stream{c.data, c.errs} {
 		if s != nil {
-			_ = s.Reset() // a broken tunnel forgets them by itself
+			_ = s.Reset() // a broken tunnel removes its streams by itself
 			c.tunnel.RemoveStreams(s)
 		}
 	}
 }
 
-// copy moves bytes both ways, and leaves nothing running. A
-// connection that failed is reset, so that its client does not take what came
-// for everything.
+// copy moves bytes in both directions and leaves no goroutine behind. It resets a failed connection, so that the client
+// does not mistake a partial answer for a complete one.
 func (c *forwarded) copy() error {
 	sent, received, verdict := make(chan error, 1), make(chan error, 1), make(chan error, 1)
 	var running sync.WaitGroup
@@ -241,9 +237,8 @@ func (c *forwarded) copy() error {
 		c.tunnel.spoiled.Store(true) // the server may leave its input unread: see stuckTimeout
 	}
 	if errors.Is(err, errLocalGone) {
-		// The server notices a reset stream only as the end of its input,
-		// and goes on sending: no new connection gets its tunnel, which closes when
-		// the others on it are done.
+		// The server sees a reset only as the end of its input and keeps sending. The tunnel gets no new connections
+		// and is closed when its other connections are done.
 		c.tunnel.spoiled.Store(true)
 		err = nil
 	}
@@ -253,8 +248,8 @@ func (c *forwarded) copy() error {
 	return err
 }
 
-// follow waits until the pod has sent everything and the server has given its
-// verdict, for which it has verdictTimeout once both directions have ended.
+// follow waits until the pod has sent all data and the server has sent its result. After both directions have ended,
+// the result must arrive within verdictTimeout.
 func follow(sent, received, verdict <-chan error) error {
 	var down, up, over bool
 	var late <-chan time.Time
@@ -290,8 +285,8 @@ func (c *forwarded) send() error {
 	return nil
 }
 
-// receive copies towards the local client and passes the half-close on. The
-// queue keeps a slow client from blocking its tunnel.
+// receive copies to the local client and forwards the half-close. The queue keeps a slow client from blocking the
+// tunnel.
 func (c *forwarded) receive() error {
 	queue := make(chan []byte, backlogChunks)
 	gone := make(chan struct{})
@@ -302,14 +297,14 @@ func (c *forwarded) receive() error {
 			return errLocalGone
 		}
 	}
-	_ = c.local.CloseWrite() // a client that is gone needs no half-close
+	_ = c.local.CloseWrite() // fails if the client has gone
 	return nil
 }
 
 func (c *forwarded) fill(queue chan<- []byte, gone <-chan struct{}) {
 	defer close(queue)
 	for {
-		chunk, err := c.data.(*spdystream.Stream).ReadData() // a frame as it came
+		chunk, err := c.data.(*spdystream.Stream).ReadData() // one frame, without copying
 		if len(chunk) > 0 && !c.enqueue(queue, chunk, gone) {
 			return
 		}
@@ -335,9 +330,9 @@ func (c *forwarded) enqueue(queue chan<- []byte, chunk []byte, gone <-chan struc
 	}
 }
 
-// verdict returns the error that the server sends when it is done.
+// verdict waits for the error message that the server sends when it is done. An empty message means success.
 func (c *forwarded) verdict() error {
-	text, _ := io.ReadAll(io.LimitReader(c.errs, messageLimit)) // the end of the stream is all there is to learn
+	text, _ := io.ReadAll(io.LimitReader(c.errs, messageLimit)) // an incomplete message is still useful
 	c.early.Store(!c.ended.Load())
 	if msg := strings.TrimSpace(string(text)); msg != "" {
 		return &RemoteError{Message: withoutPod(msg)}

@@ -23,11 +23,11 @@ import (
 )
 
 const (
-	echoPort   = 80 // says what it has heard once it has heard everything
+	echoPort   = 80 // answers after it has received everything
 	refusePort = 81
 )
 
-// pod answers forwarded connections with the services behind its ports.
+// pod serves forwarded connections with a different service per port.
 func pod(t *testing.T) *container {
 	t.Helper()
 	c := &container{}
@@ -83,7 +83,7 @@ func parsePorts(t *testing.T, texts []string) []Port {
 	return ports
 }
 
-// end waits for Forward to return; more than once if need be.
+// end waits for Forward to return. It may be called repeatedly.
 func (f *forwarding) end() error {
 	f.t.Helper()
 	select {
@@ -96,7 +96,7 @@ func (f *forwarding) end() error {
 	}
 }
 
-// address waits for the next address that accepts.
+// address waits for the next listening address.
 func (f *forwarding) address() string {
 	f.t.Helper()
 	select {
@@ -110,7 +110,7 @@ func (f *forwarding) address() string {
 	return ""
 }
 
-// ask sends a message with a half-close behind it and returns the answer.
+// ask sends a message and a half-close and returns the answer.
 func ask(address, message string) (string, error) {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -152,7 +152,7 @@ func TestForwardBothFamilies(t *testing.T) {
 	wantAnswer(t, second)
 }
 
-// All IPv4 addresses are no IPv6 addresses, and the other way round.
+// 0.0.0.0 does not include IPv6, and :: does not include IPv4.
 func TestForwardOnAllAddressesOfAFamily(t *testing.T) {
 	if l, err := net.Listen("tcp", "[::1]:0"); err != nil {
 		t.Skip("no IPv6 loopback here")
@@ -239,7 +239,7 @@ func TestForwardReconnects(t *testing.T) {
 	address := f.address()
 	wantAnswer(t, address)
 	network.Cut()
-	// The break may be noticed only by the connection that meets it.
+	// The client may notice the break only on the next connection.
 	test.Until(t, "an answer through a new tunnel", func() bool {
 		answer, err := ask(address, "you")
 		return err == nil && answer == "heard you"
@@ -312,13 +312,12 @@ func TestForwardManyInARow(t *testing.T) {
 			t.Fatalf("connection %d: got %q, %v", i, got, err)
 		}
 	}
-	if int(urls.Load()) > connections/10 { // one is given up now and then, when its server seems not to have heard everything
+	if int(urls.Load()) > connections/10 { // a tunnel is dropped now and then if its server seems to have missed input
 		t.Errorf("it took %d tunnels", urls.Load())
 	}
 }
 
-// A client that does not read must not hold up the others, however much is
-// sent to it.
+// A client that does not read must not block the others, even if it receives much data.
 func TestForwardSlowReader(t *testing.T) {
 	flood := make(chan struct{})
 	c := &container{forward: func(_ context.Context, port int32, stream io.ReadWriteCloser) error {
@@ -359,8 +358,7 @@ func TestForwardSlowReader(t *testing.T) {
 	<-flood
 }
 
-// A server that leaves input unread gets its tunnel stuck. The others get
-// theirs.
+// Unread input blocks the tunnel of its connection. Other connections get other tunnels.
 func TestForwardUnreadInput(t *testing.T) {
 	unread := make(chan io.Reader, 100)
 	c := &container{forward: func(_ context.Context, _ int32, stream io.ReadWriteCloser) error {
@@ -369,7 +367,7 @@ func TestForwardUnreadInput(t *testing.T) {
 		return err
 	}}
 	c.start(t)
-	t.Cleanup(func() { // the server's library never gives up on these
+	t.Cleanup(func() { // the server's library never stops waiting for these
 		close(unread)
 		for r := range unread {
 			_, _ = io.Copy(io.Discard, r)

@@ -19,16 +19,15 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// The tests of terminals run a session in a process of its own, as signals and
-// terminals belong to processes: this test binary, with helperURL set.
+// Signals and terminals belong to processes, so terminal tests run a session in a separate process: this test binary
+// with helperURL set.
 const (
 	helperURL   = "CRISHIM_TEST_STREAM_URL"
 	helperPanic = "CRISHIM_TEST_STREAM_PANIC"
 	helperPipe  = "CRISHIM_TEST_STREAM_NO_TTY"
 )
 
-// helper runs a session on its own stdin and stdout. It says on stderr how
-// that ended.
+// helper runs a session on its own stdin and stdout, and reports the result on stderr.
 func helper(url string) int {
 	ctx, end := context.WithCancelCause(context.Background())
 	received := make(chan os.Signal, 1)
@@ -50,11 +49,11 @@ func helper(url string) int {
 	return 0
 }
 
-// terminalSession is a helper on a pseudo-terminal.
+// terminalSession is a helper process on a pseudo-terminal.
 type terminalSession struct {
 	t      *testing.T
 	master *os.File
-	slave  *os.File // keeps the terminal when the helper is gone
+	slave  *os.File // keeps the terminal open after the helper has ended
 	cmd    *exec.Cmd
 	before unix.Termios
 	screen test.Buffer
@@ -62,7 +61,7 @@ type terminalSession struct {
 	waited chan struct{}
 }
 
-// startOnTerminal runs the helper against url on a terminal of 30 by 100.
+// startOnTerminal runs the helper on a terminal of 30 by 100.
 func startOnTerminal(t *testing.T, url string, env ...string) *terminalSession {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -70,8 +69,7 @@ func startOnTerminal(t *testing.T, url string, env ...string) *terminalSession {
 	return onTerminal(t, cmd)
 }
 
-// onTerminal runs a command on a terminal of 30 by 100. What it says to stderr
-// is apart.
+// onTerminal runs a command on a terminal of 30 by 100. Its stderr is collected separately.
 func onTerminal(t *testing.T, cmd *exec.Cmd) *terminalSession {
 	t.Helper()
 	master, slave, err := pty.Open()
@@ -93,10 +91,10 @@ func onTerminal(t *testing.T, cmd *exec.Cmd) *terminalSession {
 	}()
 	go func() {
 		defer close(x.waited)
-		_ = x.cmd.Wait() // the code is looked at where it matters
+		_ = x.cmd.Wait() // tests check the exit code themselves
 	}()
 	t.Cleanup(func() {
-		_ = x.cmd.Process.Kill() // usually gone
+		_ = x.cmd.Process.Kill() // the process has usually ended
 		<-x.waited
 		slave.Close()
 		master.Close()
@@ -139,7 +137,7 @@ func (x *terminalSession) signal(sig syscall.Signal) {
 	}
 }
 
-// state is the process state as the kernel names it: T is stopped.
+// state returns the process state in the kernel's letters. T is stopped.
 func (x *terminalSession) state() string { return stateOf(x.cmd.Process.Pid) }
 
 func stateOf(pid int) string {
@@ -151,7 +149,7 @@ func stateOf(pid int) string {
 	return rest[:1]
 }
 
-// ends waits for the helper and for the terminal to be as it was.
+// ends waits for the helper to end and checks that the terminal is restored.
 func (x *terminalSession) ends(want string) {
 	x.t.Helper()
 	select {

@@ -7,9 +7,8 @@ import (
 	"github.com/moby/term"
 )
 
-// parseDetachKeys reads docker's notation: keys separated by commas, each a
-// single character or ctrl- and one of a-z @ [ \ ] ^ _. The empty string means
-// no keys.
+// parseDetachKeys parses docker's notation: comma-separated keys, each a single character or ctrl- and one of a-z @ [ \
+// ] ^ _. An empty string means no detach keys.
 func parseDetachKeys(s string) ([]byte, error) {
 	if s == "" {
 		return nil, nil
@@ -21,15 +20,14 @@ func parseDetachKeys(s string) ([]byte, error) {
 	return keys, nil
 }
 
-// detachScanner finds the detach keys in typed input. Keys that may be the
-// beginning of the sequence are held back until the next one decides.
+// detachScanner finds the detach keys in typed input. It holds back keys that may begin the sequence until the next key
+// decides.
 type detachScanner struct {
 	keys []byte
-	held int // how many of keys have been typed so far
+	held int // number of keys matched so far
 }
 
-// scan returns what is to be sent and whether the sequence is complete. What
-// follows a complete sequence is dropped.
+// scan returns the input to send and whether the sequence is complete. Input after a complete sequence is dropped.
 func (d *detachScanner) scan(typed []byte) (send []byte, detached bool) {
 	if len(d.keys) == 0 {
 		return typed, false
@@ -47,8 +45,8 @@ func (d *detachScanner) scan(typed []byte) (send []byte, detached bool) {
 	return send, false
 }
 
-// mismatch gives up the longest part of the held keys that can no longer begin
-// the sequence, so that "ctrl-p ctrl-p ctrl-q" still detaches.
+// mismatch releases held keys that can no longer begin the sequence and keeps the longest match, so that "ctrl-p ctrl-p
+// ctrl-q" still detaches.
 func (d *detachScanner) mismatch(b byte) []byte {
 	typed := append(bytes.Clone(d.keys[:d.held]), b)
 	for n := len(typed) - 1; n > 0; n-- {

@@ -69,7 +69,7 @@ func TestDetachScanner(t *testing.T) {
 	}
 }
 
-// What is held back and what is sent together are what was typed.
+// FuzzDetachScanner checks that sent and held keys together equal the typed input.
 func FuzzDetachScanner(f *testing.F) {
 	f.Add("aab", "aaab")
 	f.Add("aba", "ababa")

@@ -9,63 +9,60 @@ import (
 	"syscall"
 )
 
-// The values of Options.Transport. Auto means SPDY, and WebSocket where the server does not
-// speak SPDY.
+// Values of Options.Transport. Auto means SPDY, or WebSocket if the server does not speak SPDY.
 const (
 	TransportAuto      = "auto"
 	TransportSPDY      = "spdy"
 	TransportWebSocket = "websocket"
 )
 
-// DefaultDetachKeys is what docker and crictl detach on.
+// DefaultDetachKeys is the default of docker and crictl.
 const DefaultDetachKeys = "ctrl-p,ctrl-q"
 
-// Streams are the local ends of a session. They must agree with the request that made the URL:
-// a nil In, Out or Err means that the request did not ask for that stream. With TTY there is
-// no Err, as the terminal carries both.
+// Streams are the local ends of a session. They must match the request behind the URL: a nil In, Out or Err means that
+// the request did not ask for that stream. With TTY, Err must be nil, because the terminal merges both outputs.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
 	TTY      bool
 }
 
-// Options tune a session; the zero value is good.
+// Options configure a session. The zero value is usable.
 type Options struct {
-	// Transport is TransportAuto (also when empty), TransportSPDY or TransportWebSocket.
+	// One of the Transport constants; "" means TransportAuto.
 	Transport string
 	TLS       TLS
-	// Dial connects to the streaming server; nil means directly.
+	// Dial connects to the streaming server; nil: a direct connection.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// DetachKeys in docker's notation, such as DefaultDetachKeys. Empty means that nothing
-	// detaches. They count only with a TTY.
+	// DetachKeys is in docker's notation, see DefaultDetachKeys. It applies only with a TTY. "" disables detaching.
 	DetachKeys string
-	// OnDetach is called after the detach keys and before the connection is closed, so that the
-	// runtime can be told to keep the process.
+	// OnDetach is called after the detach keys and before the connection is closed. It can tell the runtime to keep the
+	// process.
 	OnDetach func(ctx context.Context) error
-	// FreshURL asks the runtime for another URL; TransportAuto needs it for its second attempt,
-	// since a URL is good for one use. May be nil.
+	// FreshURL asks the runtime for another URL. TransportAuto needs it for its second attempt, because a URL is valid
+	// once. May be nil.
 	FreshURL func(ctx context.Context) (string, error)
-	// Warn reports what the user should know but what is no failure. May be nil.
+	// Warn receives problems that do not end the session. May be nil.
 	Warn func(format string, args ...any)
-	// Connected is called when a session takes input and output. May be nil.
+	// Connected is called when the session is ready for input and output. May be nil.
 	Connected func()
 
-	// The rest is for Forward.
+	// Only Forward uses the fields below.
 
-	// Addresses are bound for ports that name none; empty means the IPv4 and the IPv6 loopback.
+	// Addresses are the local addresses for ports without one; empty: IPv4 and IPv6 loopback.
 	Addresses []string
-	// Ready is called for each address once it accepts connections. May be nil.
+	// Ready is called for each listening address. May be nil.
 	Ready func(local net.Addr, remote uint16)
-	// Accepted is called for every connection to a local port. May be nil.
+	// Accepted is called for each connection to a local port. May be nil.
 	Accepted func(local net.Addr)
-	// Failed is called once for every connection that could not be carried. May be nil.
+	// Failed is called once for each failed connection. May be nil.
 	Failed func(p Port, err error)
-	// Alive reports whether the pod still runs; Forward asks when the tunnel breaks and ends
-	// when the answer is no. May be nil.
+	// Alive reports whether the pod still runs. Forward calls it when a tunnel breaks and stops if it returns false.
+	// May be nil.
 	Alive func(ctx context.Context) (bool, error)
 }
 
-// Check validates the options before anything is dialled.
+// Check validates the options before any dial.
 func (o Options) Check() error {
 	switch o.Transport {
 	case "", TransportAuto, TransportSPDY, TransportWebSocket:
@@ -86,36 +83,36 @@ func (o Options) warn(format string, args ...any) {
 
 var (
 	ErrDetached = errors.New("detached")
-	// ErrNoStatus says that the connection ended before the command's exit status was received.
+	// ErrNoStatus means that the connection ended before the exit status arrived.
 	ErrNoStatus = errors.New("the connection ended before the exit status arrived")
 	ErrPodEnded = errors.New("the pod has ended")
 )
 
-// ExitError is the status of a command that failed.
+// ExitError is the exit status of a command that failed.
 type ExitError struct {
 	Code int // 1 to 255
 }
 
 func (e *ExitError) Error() string { return fmt.Sprintf("command ended with status %d", e.Code) }
 
-// SignalError says that a signal to this process ended the session.
+// SignalError means that a signal to this process ended the session.
 type SignalError struct {
 	Signal syscall.Signal
 }
 
 func (e *SignalError) Error() string { return fmt.Sprintf("ended by signal: %s", e.Signal) }
 
-// ExitCode returns the status that a shell would report.
+// ExitCode returns the exit status that a shell would report.
 func (e *SignalError) ExitCode() int { return 128 + int(e.Signal) }
 
-// RemoteError is the runtime's error for a command or a session that it could not run.
+// RemoteError is the runtime's error for a command or session that it could not run.
 type RemoteError struct {
 	Message string
 }
 
 func (e *RemoteError) Error() string { return e.Message }
 
-// UpgradeError is the answer of a server that did not switch to the streaming protocol.
+// UpgradeError is the response of a server that refused the streaming protocol.
 type UpgradeError struct {
 	Code    int // HTTP status
 	Message string

@@ -14,16 +14,15 @@ import (
 const (
 	loopback4     = "127.0.0.1"
 	loopback6     = "::1"
-	freePortTries = 20 // for a port that is free in both families
+	freePortTries = 20 // attempts to find a port that is free in both address families
 )
 
-// bound is a listener and the port behind it.
 type bound struct {
 	net.Listener
 	port Port
 }
 
-// listenAll binds all ports or none.
+// listenAll binds all ports, or none on an error.
 func listenAll(ctx context.Context, ports []Port, o Options) ([]bound, error) {
 	var all []bound
 	for _, p := range ports {
@@ -39,11 +38,11 @@ func listenAll(ctx context.Context, ports []Port, o Options) ([]bound, error) {
 
 func closeAll(all []bound) {
 	for _, b := range all {
-		_ = b.Close() // nothing is lost with a listener
+		_ = b.Close() // Close of a listener loses no data
 	}
 }
 
-// listenPort binds one port on all its addresses. A free port has to be free on all of them.
+// listenPort binds one port on all its addresses. A port chosen by the system must be free on all of them.
 func listenPort(ctx context.Context, p Port, o Options) ([]bound, error) {
 	addresses := o.Addresses
 	if p.Address != "" {
@@ -58,8 +57,8 @@ func listenPort(ctx context.Context, p Port, o Options) ([]bound, error) {
 	}
 }
 
-// expandLoopback returns both loopback addresses for none and for "localhost".
-// The second result reports whether the IPv6 one was not named.
+// expandLoopback returns both loopback addresses for an empty list and for "localhost". The second result is true if
+// the IPv6 address was implied and may be missing.
 func expandLoopback(addresses []string) ([]string, bool) {
 	if len(addresses) == 0 {
 		return []string{loopback4, loopback6}, true
@@ -98,8 +97,7 @@ func listenOnce(ctx context.Context, p Port, addresses []string, optional6 bool,
 	return all, nil
 }
 
-// familyOf keeps an address to its own family: on "tcp" 0.0.0.0 would accept IPv6
-// too, and leave no room for ::.
+// familyOf returns the network for an address. On "tcp", 0.0.0.0 would accept IPv6 too and conflict with ::.
 func familyOf(address string) string {
 	ip, err := netip.ParseAddr(address)
 	switch {
@@ -111,7 +109,7 @@ func familyOf(address string) string {
 	return "tcp6"
 }
 
-// TakenError reports a local port that another process has.
+// TakenError is a local port that is in use by another process.
 type TakenError struct {
 	Port Port
 	at   string
@@ -119,7 +117,6 @@ type TakenError struct {
 
 func (e *TakenError) Error() string { return fmt.Sprintf("local port %s is taken", e.at) }
 
-// Unwrap implements errors.Is.
 func (*TakenError) Unwrap() error { return syscall.EADDRINUSE }
 
 func listenError(p Port, address string, err error) error {
@@ -133,14 +130,13 @@ func listenError(p Port, address string, err error) error {
 	return fmt.Errorf("listen for port %s: %w", p, err)
 }
 
-// Port is one forwarded port. Without an Address Options.Addresses are bound; Local 0
-// means any free port.
+// Port is one forwarded port. An empty Address means Options.Addresses; Local 0 means any free port.
 type Port struct {
 	Address       string
 	Local, Remote uint16
 }
 
-// String returns the form that ParsePort reads.
+// String returns the form that ParsePort parses.
 func (p Port) String() string {
 	s := fmt.Sprintf("%d:%d", p.Local, p.Remote)
 	switch {
@@ -152,8 +148,8 @@ func (p Port) String() string {
 	return p.Address + ":" + s
 }
 
-// ParsePort reads PORT, LOCAL:REMOTE, :REMOTE and ADDRESS:LOCAL:REMOTE. An
-// IPv6 address stands in brackets; an empty or zero LOCAL means any free port.
+// ParsePort parses PORT, LOCAL:REMOTE, :REMOTE and ADDRESS:LOCAL:REMOTE. An IPv6 address is in brackets; an empty or
+// zero LOCAL means any free port.
 func ParsePort(s string) (Port, error) {
 	address, rest, err := cutAddress(s)
 	if err != nil {
@@ -179,7 +175,7 @@ func ParsePort(s string) (Port, error) {
 	return p, nil
 }
 
-// cutAddress splits off an address in front of two ports.
+// cutAddress splits the address from ADDRESS:LOCAL:REMOTE.
 func cutAddress(s string) (address, rest string, err error) {
 	if strings.HasPrefix(s, "[") {
 		address, rest, ok := strings.Cut(s[1:], "]:")

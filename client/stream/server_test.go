@@ -22,37 +22,35 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// patience bounds waits of tests; only a failure takes so long.
+// patience limits waits in tests. Only a failing test waits that long.
 const patience = 60 * time.Second
 
 func TestMain(m *testing.M) {
 	if url := os.Getenv(helperURL); url != "" {
 		os.Exit(helper(url))
 	}
-	klog.SetLogger(klog.Logger{}) // servers in these tests complain about what the tests do to them
+	klog.SetLogger(klog.Logger{}) // tests provoke errors in the server
 	test.MainWithLeakCheck(m,
-		// The SPDY library waits 30 s for an answer to a stream that it opened,
-		// also when the connection is gone; see spdyConn.open.
+		// The SPDY library waits 30 s for the reply to a stream even after the connection has gone; see spdyConn.open.
 		goleak.IgnoreAnyFunction("github.com/moby/spdystream.(*Stream).WaitTimeout"),
-		// The server of these tests writes to a stream before it answered it, and waits for
-		// ever when the client was gone by then. It is the peer; crishim does not run it.
+		// The test server writes to a stream before it has replied to it, and waits forever if the client has gone.
+		// Only the test runs this server.
 		goleak.IgnoreAnyFunction("k8s.io/cri-streaming/pkg/streaming/portforward.(*httpStreamHandler).portForward"))
 }
 
-// process is what a fake container runs.
+// process holds the streams of a fake command.
 type process struct {
 	In       io.Reader
 	Out, Err io.WriteCloser
 	Resize   <-chan remotecommand.TerminalSize
 }
 
-// exit is the status of a fake command.
+// exit returns the error for an exit status.
 func exit(code int) error {
 	return utilexec.CodeExitError{Err: fmt.Errorf("exit status %d", code), Code: code}
 }
 
-// container is a runtime in which every command is the same function. It
-// speaks through the streaming server that real runtimes use.
+// container is a runtime in which every command is the function run. It uses the streaming server of real runtimes.
 type container struct {
 	run     func(p process) error
 	forward func(ctx context.Context, port int32, stream io.ReadWriteCloser) error
@@ -88,7 +86,7 @@ func (c *container) start(t *testing.T) *container {
 	return c
 }
 
-// execURL is a URL for a session with these streams.
+// execURL requests a streaming URL for the given streams.
 func (c *container) execURL(t *testing.T, s Streams) string {
 	t.Helper()
 	resp, err := c.streams.GetExec(&runtimeapi.ExecRequest{
@@ -106,7 +104,7 @@ func (c *container) forwardURL(context.Context) (string, error) {
 	return resp.GetUrl(), err
 }
 
-// within fails the test when f does not end.
+// within fails the test if f does not return in time.
 func within(t *testing.T, what string, f func() error) error {
 	t.Helper()
 	done := make(chan error, 1)
@@ -120,7 +118,7 @@ func within(t *testing.T, what string, f func() error) error {
 	}
 }
 
-// refuseSPDY is a server in front of h that only speaks WebSocket.
+// refuseSPDY wraps h in a server that accepts only WebSocket.
 func refuseSPDY(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "websocket" {

@@ -1,13 +1,12 @@
-// Package stream is the client side of the CRI's streaming URLs: it runs
-// commands in containers, attaches to them and forwards ports to pods.
+// Package stream is the client side of CRI streaming URLs. It runs commands in containers, attaches to containers and
+// forwards ports to pods.
 //
-// A runtime answers Exec, Attach and PortForward with a URL that is good for
-// one use. Run and Forward dial that URL over SPDY or WebSocket and stay until
-// the remote side or the context ends. Run owns the terminal in the meantime:
-// raw mode, window size, detach keys.
+// A runtime answers Exec, Attach and PortForward with a URL that is valid once. Run and Forward dial that URL over SPDY
+// or WebSocket and return when the remote side or the context ends. Run also manages the terminal: raw mode, window
+// size and detach keys.
 //
-// The package does not know names, pods or exit codes of the program around
-// it; a command's own status comes back as an ExitError.
+// The package does not resolve names and does not set this program's exit code. A command's status is returned as an
+// ExitError.
 package stream
 
 import (
@@ -30,7 +29,7 @@ import (
 
 const (
 	statusLimit = 1 << 20
-	// drainIdle is how long after the status a server may stay silent with an output still open.
+	// drainIdle is how long a server may be silent after the status while an output is still open.
 	drainIdle = 10 * time.Second
 )
 
@@ -40,14 +39,15 @@ type session struct {
 	term *terminal
 	ch   atomic.Pointer[channels] // nil until connected
 
-	copying sync.WaitGroup // output
-	moved   atomic.Int64   // when output last arrived, in nanoseconds since loaded
+	copying sync.WaitGroup // copies of the outputs
+	moved   atomic.Int64   // time of the last output, in nanoseconds since loaded
 	writing atomic.Int32   // outputs that wait for their local reader
 }
 
-// Run connects streams with the command behind an Exec URL or the container behind an Attach URL. It returns nil when the
-// command succeeded or the container ended, whose status is the runtime's to tell; else an ExitError with the command's
-// status, a SignalError when a signal to this process ended the session, ErrDetached, or why it could not run.
+// Run connects streams with the command behind an Exec URL or the container behind an Attach URL. It returns nil if the
+// command succeeded or the attached container ended; the container's status comes from the runtime. Otherwise it
+// returns an ExitError with the command's status, a SignalError if a signal to this process ended the session,
+// ErrDetached, or the reason for the failure.
 func Run(ctx context.Context, url string, s Streams, o Options) error {
 	if err := o.Check(); err != nil {
 		return err
@@ -70,29 +70,29 @@ func Run(ctx context.Context, url string, s Streams, o Options) error {
 	}
 	defer x.term.end()
 	defer x.term.guard()
-	x.resized() // it may have changed while we dialled
+	x.resized() // the size may have changed during the dial
 	if o.Connected != nil {
 		o.Connected()
 	}
 	return orSignal(ctx, x.transfer(ctx, ch))
 }
 
-// transfer moves bytes until one side ends the session. It leaves no goroutine behind that it can end.
+// transfer moves bytes until one side ends the session. It stops all goroutines except those blocked in local I/O.
 func (x *session) transfer(ctx context.Context, ch *channels) error {
 	in, typed := x.startInput(ch)
 	out := x.startOutput(ch)
 	status := make(chan error, 1)
 	go func() {
-		raw, _ := io.ReadAll(io.LimitReader(ch.status, statusLimit)) // a cut status is an unknown one
+		raw, _ := io.ReadAll(io.LimitReader(ch.status, statusLimit)) // a truncated status is parsed as unknown
 		status <- parseStatus(raw)
 	}()
 	err := x.decide(ctx, typed, out, status)
 	x.term.end()
 	ch.close()
 	if in != nil && in.Cancel() {
-		for range typed { // until it has ended
+		for range typed { // wait for the input goroutine
 		}
-		_ = in.Close() // only gives its descriptors back
+		_ = in.Close() // releases file descriptors only
 	}
 	x.waitForCopies(out)
 	return err
@@ -137,12 +137,12 @@ func (x *session) detach(ctx context.Context) error {
 
 func (x *session) resized() {
 	if ch := x.ch.Load(); ch != nil {
-		_ = ch.setSize(windowSize(x.Streams)) // a broken connection shows elsewhere
+		_ = ch.setSize(windowSize(x.Streams)) // a broken connection is reported elsewhere
 	}
 }
 
-// resumed takes the terminal again: the shell has put it into its own mode,
-// and the window may have changed.
+// resumed sets raw mode and window size again after a SIGCONT: the shell has set its own mode, and the window may have
+// changed.
 func (x *session) resumed() {
 	if x.ch.Load() == nil {
 		return
@@ -153,13 +153,13 @@ func (x *session) resumed() {
 	x.resized()
 }
 
-// channels are the streams of one remote command over whatever transport.
+// channels are the streams of one remote command over either transport.
 type channels struct {
-	stdin          io.WriteCloser // Close is the half-close
-	stdout, stderr io.Reader      // nil when not asked for
+	stdin          io.WriteCloser // Close is a half-close
+	stdout, stderr io.Reader      // nil if not requested
 	status         io.Reader      // ends when the status is complete
 	resize         io.Writer      // nil without a terminal
-	close          func()         // ends everything, in whatever state
+	close          func()         // closes the session in any state
 }
 
 func (c *channels) setSize(s size) error {
@@ -172,7 +172,7 @@ func (c *channels) setSize(s size) error {
 	return nil
 }
 
-// size is a terminal's, spelt as on the wire.
+// size is a terminal size. The field names are those of the protocol.
 type size struct {
 	Width, Height uint16
 }
@@ -201,8 +201,8 @@ func openChannels(ctx context.Context, raw string, s Streams, first size, o Opti
 	return ch, nil
 }
 
-// freshURL returns a URL for another attempt. Without Options.FreshURL that is the same one:
-// a server may refuse an upgrade before it uses the token up.
+// freshURL returns a URL for another attempt. Without Options.FreshURL it reuses the old one, because a server may
+// refuse an upgrade before it consumes the token.
 func freshURL(ctx context.Context, used *url.URL, o Options) (*url.URL, error) {
 	if o.FreshURL == nil {
 		return used, nil
@@ -214,11 +214,11 @@ func freshURL(ctx context.Context, used *url.URL, o Options) (*url.URL, error) {
 	return completeURL(raw)
 }
 
-// loaded is the start of monotonic times: the machine's clock may be set meanwhile.
+// loaded is the reference for monotonic times, which are immune to changes of the system clock.
 var loaded = time.Now()
 
-// startInput sends what is typed or piped. The returned channel carries
-// ErrDetached at most and is closed when nothing more is sent. The reader is nil for a file that never blocks.
+// startInput sends typed or piped input. The channel carries at most ErrDetached and is closed after the last byte was
+// sent. The reader is nil for a file that never blocks.
 func (x *session) startInput(ch *channels) (cancelreader.CancelReader, chan error) {
 	end := make(chan error, 1)
 	if x.In == nil {
@@ -242,12 +242,12 @@ func (x *session) startInput(ch *channels) (cancelreader.CancelReader, chan erro
 	return in, end
 }
 
-// sendInput copies until the input ends, which is passed on as a half-close, or the remote side no longer takes it, which
-// its status explains.
+// sendInput copies until the input ends, which it forwards as a half-close, or until the remote side stops reading. The
+// status then has the reason.
 func (x *session) sendInput(in io.Reader, to io.WriteCloser) error {
 	var keys detachScanner
 	if x.TTY {
-		keys.keys, _ = parseDetachKeys(x.o.DetachKeys) // checked before
+		keys.keys, _ = parseDetachKeys(x.o.DetachKeys) // validated by Check
 	}
 	buf := make([]byte, readSize)
 	for {
@@ -269,16 +269,16 @@ func (x *session) sendInput(in io.Reader, to io.WriteCloser) error {
 			continue
 		case errors.Is(err, cancelreader.ErrCanceled):
 			return nil
-		case !errors.Is(err, io.EOF) && !errors.Is(err, syscall.EIO): // EIO: the other side of the terminal is gone
+		case !errors.Is(err, io.EOF) && !errors.Is(err, syscall.EIO): // EIO: the other end of the terminal is closed
 			x.o.warn("read input: %v", err)
 		}
-		_ = to.Close() // the remote side may be gone already
+		_ = to.Close() // the remote side may have closed already
 		return nil
 	}
 }
 
-// startOutput copies stdout and stderr. The returned channel carries errors of the
-// local writers, and is closed when both have ended.
+// startOutput copies stdout and stderr. The channel carries errors of the local writers and is closed when both outputs
+// have ended.
 func (x *session) startOutput(ch *channels) chan error {
 	end := make(chan error, 2)
 	x.moved.Store(int64(time.Since(loaded)))
@@ -288,7 +288,7 @@ func (x *session) startOutput(ch *channels) chan error {
 		}
 		x.copying.Go(func() {
 			defer x.term.guard()
-			_ = frames.Copy(&localOutput{session: x, to: to, failed: end}, from) // the writer reports its own failure, the exit status reports the remote one
+			_ = frames.Copy(&localOutput{session: x, to: to, failed: end}, from) // the writer reports local errors, the exit status remote ones
 		})
 	}
 	start(x.Out, ch.stdout)
@@ -300,12 +300,12 @@ func (x *session) startOutput(ch *channels) chan error {
 	return end
 }
 
-// localOutput is a local writer of a session. Its first error ends the session. A
-// reader that went away, as head does, is reported as a shell would: ended by SIGPIPE.
+// localOutput is a local writer of a session. Its first error ends the session. If the local reader has gone, as with
+// head, the error is SIGPIPE, as in a shell.
 type localOutput struct {
 	session  *session
 	to       io.Writer
-	failed   chan<- error // with room for one error of each output
+	failed   chan<- error // capacity for one error per output
 	reported bool
 }
 
@@ -325,8 +325,8 @@ func (o *localOutput) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// drain waits for output that is still on its way after the status, however slow the local
-// reader is, until the server is silent for drainIdle.
+// drain waits for output that arrives after the status. It gives up when the server has been silent for drainIdle. A
+// slow local reader does not count as silence.
 func (x *session) drain(ctx context.Context, out <-chan error) error {
 	if out == nil {
 		return nil
@@ -348,9 +348,8 @@ func (x *session) drain(ctx context.Context, out <-chan error) error {
 	}
 }
 
-// waitForCopies gives the copies of a closed connection a moment to end, so that
-// nothing is written to the caller's streams afterwards. One that hangs in a write
-// to a full pipe is left behind.
+// waitForCopies waits briefly for the copies of a closed connection, so that nothing is written to the caller's streams
+// after Run. A copy that blocks on a full pipe is abandoned.
 func (x *session) waitForCopies(out <-chan error) {
 	timeout := time.NewTimer(closeTimeout)
 	defer timeout.Stop()

@@ -23,16 +23,15 @@ import (
 const (
 	upgradeTimeout    = 30 * time.Second
 	closeTimeout      = time.Second
-	closeWriteTimeout = closeTimeout / 5 // to hand it to this machine's kernel
+	closeWriteTimeout = closeTimeout / 5 // to hand the remaining input to the local kernel
 	replyGrace        = 3 * time.Second
 
-	readSize   = 64 << 10 // of input that is read at once: what a pipe holds
+	readSize   = 64 << 10 // bytes per read of input: the capacity of a pipe
 	readBuffer = 32 << 10
 )
 
-// openSPDY dials and creates exactly the streams the request asked for; the
-// server waits until it has them all. The fourth version of the protocol is the
-// first that carries the exit status, and every CRI runtime speaks it.
+// openSPDY dials and creates exactly the requested streams; the server waits until it has all of them. Protocol version
+// 4 is the first that carries the exit status, and every CRI runtime has it.
 func openSPDY(ctx context.Context, u *url.URL, s Streams, first size, o Options) (*channels, error) {
 	conn, err := dialSPDY(ctx, u, o, remotecommand.StreamProtocolV4Name)
 	if err != nil {
@@ -59,7 +58,7 @@ func (c *channels) createSPDY(ctx context.Context, conn *spdyConn, s Streams, fi
 	}
 	if status := create("error", true); status != nil {
 		c.status = status
-		_ = status.Close() // nothing goes that way; a server that minds will say so on it
+		_ = status.Close() // nothing is sent on this stream; the server reports errors on it
 	}
 	if resize := create("resize", s.TTY); resize != nil {
 		c.resize = resize
@@ -69,15 +68,14 @@ func (c *channels) createSPDY(ctx context.Context, conn *spdyConn, s Streams, fi
 	return err
 }
 
-// spdyConn is a SPDY connection and the network connection below it,
-// which spdystream would not close while it waits for a silent peer.
+// spdyConn is a SPDY connection with its network connection. spdystream would not close the latter while it waits for a
+// silent peer.
 type spdyConn struct {
 	httpstream.Connection
 	raw *frames.Conn
 }
 
-// dialSPDY upgrades a connection to SPDY with the given subprotocol. The
-// context bounds the handshake only.
+// dialSPDY upgrades a connection to SPDY with the given subprotocol. ctx limits only the handshake.
 func dialSPDY(ctx context.Context, u *url.URL, o Options, protocol string) (*spdyConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, upgradeTimeout)
 	defer cancel()
@@ -122,9 +120,9 @@ func upgrade(raw net.Conn, u *url.URL, protocol string) (*frames.Conn, error) {
 	return frames.NewConn(raw, r), nil
 }
 
-// upgradeError reads why a server refused; some answer in JSON.
+// upgradeError reads a server's reason for a refusal. Some servers answer in JSON.
 func upgradeError(resp *http.Response) *UpgradeError {
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // what arrived is enough for a message
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 4096)) // a truncated body is enough for a message
 	text := strings.TrimSpace(string(body))
 	var st struct{ Message, Error string }
 	if json.Unmarshal(body, &st) == nil && st.Message+st.Error != "" {
@@ -136,8 +134,7 @@ func upgradeError(resp *http.Response) *UpgradeError {
 	return &UpgradeError{Code: resp.StatusCode, Message: text}
 }
 
-// open creates a stream. It fails at once when the connection breaks; the
-// library would wait for its timeout.
+// open creates a stream. It fails as soon as the connection breaks; the library would wait for its timeout.
 func (c *spdyConn) open(ctx context.Context, headers http.Header) (httpstream.Stream, error) {
 	type result struct {
 		stream httpstream.Stream
@@ -155,8 +152,8 @@ func (c *spdyConn) open(ctx context.Context, headers http.Header) (httpstream.St
 		return nil, context.Cause(ctx)
 	case <-c.CloseChan():
 	}
-	// A server that is done at once may have accepted the stream and closed
-	// the connection; its answer is then already here and being looked at.
+	// A server that finishes at once may have accepted the stream and closed the connection. Its reply has then arrived
+	// and is being processed.
 	select {
 	case r := <-done:
 		return r.stream, r.err
@@ -167,8 +164,8 @@ func (c *spdyConn) open(ctx context.Context, headers http.Header) (httpstream.St
 	}
 }
 
-// close ends the session if the peer listens, and closes the connection in any case. The
-// library would wait forever for the end of a stream that was opened after the peer went.
+// close ends the session if the peer listens, and always closes the connection. The library would wait forever for a
+// stream that was opened after the peer had gone.
 func (c *spdyConn) close() {
 	select {
 	case <-c.CloseChan():
@@ -176,12 +173,12 @@ func (c *spdyConn) close() {
 		return
 	default:
 	}
-	// Input that the server does not read is in the way of what there is to say.
+	// Unread input blocks the write of the closing frames.
 	_ = c.raw.SetWriteDeadline(time.Now().Add(closeWriteTimeout))
 	said := make(chan struct{})
 	go func() {
 		defer close(said)
-		_ = c.Close() // the connection goes away whether it reads this or not
+		_ = c.Close() // the connection is closed in any case
 	}()
 	select {
 	case <-said:

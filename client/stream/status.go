@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/remotecommand"
 )
 
-// parseStatus turns what the status channel carried into nil, an ExitError, a
-// RemoteError or ErrNoStatus. Only an explicit success is nil.
+// parseStatus parses the content of the status channel into nil, an ExitError, a RemoteError or ErrNoStatus. Only an
+// explicit success is nil.
 func parseStatus(raw []byte) error {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 {
@@ -38,8 +38,7 @@ func parseStatus(raw []byte) error {
 	return fmt.Errorf("%w: server sent %q", ErrNoStatus, raw)
 }
 
-// exitStatus keeps codes within what a process can return. A failure whose
-// code is no such number stays a failure.
+// exitStatus accepts only codes that a process can return. Any other code is a RemoteError.
 func exitStatus(code, message string) error {
 	n, err := strconv.ParseInt(code, 10, 64)
 	if err != nil || n == 0 {
@@ -51,7 +50,7 @@ func exitStatus(code, message string) error {
 	return &ExitError{Code: int(n)}
 }
 
-// runtimeText strips what the streaming server puts before the runtime's words.
+// runtimeText strips the streaming server's prefix from the runtime's message.
 func runtimeText(message string) string {
 	for _, prefix := range []string{
 		"Internal error occurred: ",

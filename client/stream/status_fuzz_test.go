@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzStatus: only a server that says so in so many words makes a session a
-// success, and an exit status is one that a process can have.
+// FuzzStatus checks that only an explicit success ends a session successfully, and that an exit status is in the valid
+// range.
 func FuzzStatus(f *testing.F) {
 	for _, text := range []string{
 		"", "{}", "null", "[]", `"Success"`, `{"status":"Success"}`, `{"status":"success"}`, `{"status":"Failure"}`, "no such container",

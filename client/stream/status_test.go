@@ -2,7 +2,6 @@ package stream
 
 import "testing"
 
-// Whatever a server sends, only an explicit success is one.
 func TestParseStatus(t *testing.T) {
 	tests := []struct{ name, in, want string }{
 		{"success", `{"metadata":{},"status":"Success"}`, ""},

@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is the user's, owned by a session. It is nil without a terminal.
+// terminal is the user's terminal during a session. It is nil without a terminal.
 type terminal struct {
 	fd     uintptr
-	typing bool // it is the input, too
+	typing bool // the terminal is also the input
 
 	mu    sync.Mutex
 	saved *term.State // set while in raw mode
-	ended bool        // the session is over: a late SIGCONT changes nothing
+	ended bool        // the session is over: ignore a late SIGCONT
 }
 
 func newTerminal(s Streams) *terminal {
@@ -35,8 +35,8 @@ func newTerminal(s Streams) *terminal {
 	return &terminal{fd: fds[0]}
 }
 
-// terminals returns the session's streams that know a window size. A session whose
-// input is a pipe may still show its output on a terminal.
+// terminals returns the session's streams that have a window size. A session with piped input may still have its output
+// on a terminal.
 func terminals(s Streams) []uintptr {
 	var fds []uintptr
 	for _, v := range []any{s.Out, s.In} {
@@ -52,7 +52,7 @@ func terminals(s Streams) []uintptr {
 	return fds
 }
 
-// windowSize is zero when no stream knows one.
+// windowSize returns the terminal's size, or zero if no stream is a terminal.
 func windowSize(s Streams) size {
 	if !s.TTY {
 		return size{}
@@ -65,8 +65,8 @@ func windowSize(s Streams) size {
 	return size{}
 }
 
-// raw hands every key to the remote side, and all of its output to the screen: its lines end as on
-// a terminal already. Doing it again, as after a stop by the shell, keeps the state that was found first.
+// raw passes each key to the remote side and its output unchanged to the screen, because the remote terminal already
+// converts line ends. A second call, after the shell stopped the session, keeps the originally saved state.
 func (t *terminal) raw() error {
 	if t == nil {
 		return nil
@@ -90,8 +90,8 @@ func (t *terminal) raw() error {
 	return nil
 }
 
-// rawOutput has a terminal show output as it comes. Keys stay the terminal's, so that ^C is a signal. It
-// leaves the terminal of a job in the background alone, which would be stopped.
+// rawOutput sets only the output to raw mode. Keys are still processed locally, so ^C is a signal. It skips a terminal
+// whose foreground job is another process group, because changing it would stop this process.
 func rawOutput(fd uintptr) (*term.State, error) {
 	if group, err := unix.IoctlGetInt(int(fd), unix.TIOCGPGRP); err == nil && group != unix.Getpgrp() {
 		return nil, nil
@@ -115,7 +115,7 @@ func (t *terminal) restore() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.saved != nil {
-		_ = term.RestoreTerminal(t.fd, t.saved) // a terminal that is gone needs nothing
+		_ = term.RestoreTerminal(t.fd, t.saved) // fails if the terminal has gone
 		t.saved = nil
 	}
 }
@@ -130,8 +130,8 @@ func (t *terminal) end() {
 	t.restore()
 }
 
-// guard is deferred in every goroutine of a session: a panic must not leave
-// the user with a terminal that does not echo.
+// guard is deferred in each goroutine of a session. It restores the terminal on a panic; otherwise the user's shell
+// would not echo.
 func (t *terminal) guard() {
 	if p := recover(); p != nil {
 		t.restore()
@@ -139,9 +139,9 @@ func (t *terminal) guard() {
 	}
 }
 
-// watchSignals handles the signals of a session until stop is called. SIGPIPE is among them so that a closed pipe on
-// stdout is a write error and not the end of the process, which still has a terminal to restore and a remote command to
-// end. Signals that end a command line come as the end of its context: see Signaled.
+// watchSignals handles the signals of a session until stop is called. SIGPIPE is included, so that a closed stdout is a
+// write error. Otherwise the process would end without restoring the terminal and ending the remote command. Signals
+// that end the whole program arrive as the end of its context: see Signaled.
 func (x *session) watchSignals(end context.CancelCauseFunc) (stop func()) {
 	received, done := make(chan os.Signal, 16), make(chan struct{})
 	signal.Notify(received, syscall.SIGQUIT, syscall.SIGPIPE)
@@ -170,8 +170,7 @@ func (x *session) handle(s os.Signal, end context.CancelCauseFunc) {
 		x.resized()
 	case syscall.SIGTSTP:
 		x.term.restore()
-		// The whole process stops, but this thread may get a little further
-		// first: what follows a pause is left to SIGCONT.
+		// This thread may run a little longer after the stop signal. SIGCONT does the work after the pause.
 		_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
 	case syscall.SIGCONT:
 		x.resumed()
@@ -180,16 +179,14 @@ func (x *session) handle(s os.Signal, end context.CancelCauseFunc) {
 	}
 }
 
-// Signaled is the cause of a context that a signal has ended. It is a [context.Canceled].
+// Signaled is the cause of a context that a signal has cancelled. It matches [context.Canceled].
 type Signaled syscall.Signal
 
-// Error implements error.
 func (s Signaled) Error() string { return context.Canceled.Error() }
 
-// Is implements errors.Is.
 func (s Signaled) Is(err error) bool { return err == context.Canceled } //nolint:errorlint // of its kind
 
-// orSignal returns the signal that ended ctx, and with it a session before its command, else err.
+// orSignal returns the signal that cancelled ctx and ended the session before its command, otherwise err.
 func orSignal(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil || errors.As(err, new(*ExitError)) || errors.Is(err, ErrDetached) {
 		return err

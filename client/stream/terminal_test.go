@@ -18,8 +18,7 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// shell is a fake interactive command: it says hello, notes what it gets and
-// ends when its input does or when an x is typed.
+// shell is a fake interactive command. It prints a greeting, records its input and ends on EOF or when x is typed.
 type shell struct {
 	input test.Buffer
 	sizes chan remotecommand.TerminalSize
@@ -53,7 +52,6 @@ func (sh *shell) run(p process) error {
 	}
 }
 
-// nextSize waits for the terminal's size to arrive.
 func (sh *shell) nextSize(t *testing.T, rows, cols uint16) {
 	t.Helper()
 	timeout := time.After(patience)
@@ -69,7 +67,7 @@ func (sh *shell) nextSize(t *testing.T, rows, cols uint16) {
 	}
 }
 
-// startShell is a session that has said hello.
+// startShell starts a session and waits for the greeting.
 func startShell(t *testing.T, env ...string) (*shell, *terminalSession) {
 	t.Helper()
 	sh, c := newShell(t)
@@ -83,7 +81,7 @@ func TestTerminalIsRawAndRestored(t *testing.T) {
 	if !x.raw() {
 		t.Error("the terminal is not in raw mode")
 	}
-	x.typed("a\x03\x1a\x04") // Ctrl-C, Ctrl-Z and Ctrl-D are the remote side's
+	x.typed("a\x03\x1a\x04") // Ctrl-C, Ctrl-Z and Ctrl-D go to the remote side
 	test.Until(t, "control keys reach the process", func() bool { return sh.input.String() == "a\x03\x1a\x04" })
 	x.typed("x")
 	x.ends("ended: command ended with status 5")
@@ -109,7 +107,7 @@ func TestTerminalDetach(t *testing.T) {
 	sh, x := startShell(t)
 	x.typed("ab\x10")
 	test.Until(t, "keys before the sequence", func() bool { return sh.input.String() == "ab" })
-	x.typed("c\x10") // not the sequence: both arrive, later
+	x.typed("c\x10") // not the detach sequence: both keys arrive later
 	test.Until(t, "a key that only began the sequence", func() bool { return sh.input.String() == "ab\x10c" })
 	x.typed("\x11")
 	x.ends("ended: detached")
@@ -145,8 +143,8 @@ func TestTerminalStopAndContinue(t *testing.T) {
 	x.ends("status 5")
 }
 
-// The session is a job of an interactive shell: stopped, the shell has the
-// terminal; in the foreground again, the session has.
+// The session is a job of an interactive shell. While it is stopped the shell owns the terminal; in the foreground the
+// session owns it again.
 func TestTerminalShellJob(t *testing.T) {
 	sh, c := newShell(t)
 	cmd := exec.Command("sh", "-i")
@@ -157,7 +155,7 @@ func TestTerminalShellJob(t *testing.T) {
 		t.Helper()
 		test.Until(t, want+" on the screen", func() bool { return strings.Contains(x.screen.String(), want) })
 	}
-	// What is typed is on the screen too, so answers are spelt differently.
+	// The screen also echoes the typed text, so the expected answers must differ from the commands.
 	x.typed("sh -c 'echo pid=$$; " + helperURL + `=$TESTURL exec "$TESTBIN"'` + "\n")
 	screen("hello")
 	_, text, _ := strings.Cut(x.screen.String(), "\npid=")
@@ -199,7 +197,7 @@ func TestTerminalConnectionLost(t *testing.T) {
 	x.ends(ErrNoStatus.Error())
 }
 
-// A SIGCONT that arrives when the session has ended, while it is torn down, changes nothing.
+// A SIGCONT during teardown changes nothing.
 func TestTerminalContinuedAfterTheEnd(t *testing.T) {
 	keys, tty, err := pty.Open()
 	if err != nil {
@@ -224,8 +222,8 @@ func TestTerminalContinuedAfterTheEnd(t *testing.T) {
 	}
 }
 
-// A session with a terminal and without input gets lines that end as on a terminal: only the output is raw, so
-// that ^C is still a signal.
+// A session with a terminal but without input sets only the output to raw mode: lines end correctly, and ^C is still a
+// signal.
 func TestTerminalWithoutInput(t *testing.T) {
 	master, tty, err := pty.Open()
 	if err != nil {
@@ -244,7 +242,7 @@ func TestTerminalWithoutInput(t *testing.T) {
 	want := before
 	want.Oflag &^= unix.OPOST
 	terminal := newTerminal(Streams{Out: around{tty}, TTY: true})
-	for range 2 { // as after a stop by the shell
+	for range 2 { // the second call happens after a stop by the shell
 		if err := terminal.raw(); err != nil {
 			t.Fatal(err)
 		}
@@ -267,7 +265,7 @@ func TestTerminalPanic(t *testing.T) {
 	x.ends("panic: boom")
 }
 
-// Without a terminal the first signal is enough.
+// Without a terminal, one signal ends the session.
 func TestSignalWithoutTerminal(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(sig.String(), func(t *testing.T) {
@@ -298,7 +296,7 @@ func TestSignalWithoutTerminal(t *testing.T) {
 	}
 }
 
-// around is a writer that listens to another.
+// around is a writer that wraps another.
 type around struct{ io.Writer }
 
 func (a around) Unwrap() io.Writer { return a.Writer }

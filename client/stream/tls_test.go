@@ -18,8 +18,8 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// secured puts a server with a certificate for 127.0.0.1 and example.com in
-// front of a container. needClient makes it ask for the client's certificate.
+// secured serves a container over TLS with a certificate for 127.0.0.1 and example.com. needClient makes the server ask
+// for a client certificate.
 func secured(t *testing.T, c *container, needClient bool) *httptest.Server {
 	t.Helper()
 	s := httptest.NewUnstartedServer(c.streams)
@@ -27,13 +27,12 @@ func secured(t *testing.T, c *container, needClient bool) *httptest.Server {
 	if needClient {
 		s.TLS.ClientAuth = tls.RequireAnyClientCert
 	}
-	s.Config.ErrorLog = log.New(io.Discard, "", 0) // refused handshakes
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // refused handshakes would be logged
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return s
 }
 
-// caOf writes the server's certificate to a file.
 func caOf(t *testing.T, s *httptest.Server) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "ca.crt")
@@ -43,7 +42,7 @@ func caOf(t *testing.T, s *httptest.Server) string {
 	return file
 }
 
-// through is raw as it is reached through the server.
+// through rewrites a streaming URL to the TLS server.
 func through(c *container, s *httptest.Server, raw string) string {
 	return strings.Replace(raw, "http://"+c.http.Listener.Addr().String(), s.URL, 1)
 }
@@ -63,7 +62,7 @@ func TestTLS(t *testing.T) {
 		name   string
 		server *httptest.Server
 		tls    TLS
-		fails  func(error) bool // nil: the session works
+		fails  func(error) bool // nil: the session succeeds
 	}{
 		{name: "not verified", server: server},
 		{name: "verified", server: server, tls: TLS{CA: ca}},

@@ -10,9 +10,9 @@ import (
 
 const (
 	forwardProtocol = "portforward.k8s.io"
-	// The streams of a tunnel have no flow control: a connection that is not read blocks those
-	// that share its tunnel. So each has its own, until there are many: a tunnel costs nearly a
-	// megabyte on either side.
+	// The streams of a tunnel have no flow control: an unread connection blocks the others in its tunnel. The first
+	// ownTunnels connections therefore get their own tunnels. Later ones share, because a tunnel costs nearly a
+	// megabyte on each side.
 	ownTunnels = 16
 	perTunnel  = 8
 	keptIdle   = 2
@@ -21,8 +21,8 @@ const (
 // tunnel is a streaming connection that carries forwarded connections.
 type tunnel struct {
 	*spdyConn
-	users   int          // guarded by the pool
-	spoiled atomic.Bool  // no new connections
+	users   int          // connections; guarded by the pool
+	spoiled atomic.Bool  // accepts no new connections
 	stalled atomic.Int32 // connections whose local side does not read
 }
 
@@ -35,24 +35,24 @@ func (t *tunnel) broken() bool {
 	}
 }
 
-// usable reports whether another connection may go through it.
+// usable reports whether the tunnel can take another connection.
 func (t *tunnel) usable() bool {
 	return t.users < perTunnel && !t.spoiled.Load() && t.stalled.Load() == 0
 }
 
-// pool keeps tunnels for all connections, and keptIdle for the next ones.
+// pool holds the tunnels of all connections. It keeps keptIdle unused tunnels for later connections.
 type pool struct {
 	url func(ctx context.Context) (string, error)
 	o   Options
 
-	dialing sync.Mutex // held while a tunnel is opened, so that a burst shares it
+	dialing sync.Mutex // held during a dial, so that a burst of connections shares the tunnel
 
 	mu     sync.Mutex
 	live   []*tunnel
 	closed bool
 }
 
-// get takes a place in a tunnel, of a new one if need be.
+// get reserves a place in a tunnel and opens a tunnel if needed.
 func (p *pool) get(ctx context.Context) (*tunnel, error) {
 	if t := p.free(); t != nil {
 		return t, nil
@@ -92,14 +92,14 @@ func (p *pool) dial(ctx context.Context) (*tunnel, error) {
 	return &tunnel{spdyConn: conn, users: 1}, nil
 }
 
-// free takes a place in a working tunnel, and forgets broken ones. It
-// prefers one without users, and shares one only if there are many.
+// free reserves a place in a working tunnel and removes broken ones. It prefers an unused tunnel, and shares one only
+// if there are many.
 func (p *pool) free() *tunnel {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.live = slices.DeleteFunc(p.live, func(t *tunnel) bool {
 		if t.broken() {
-			_ = t.raw.Close() // broken already
+			_ = t.raw.Close() // already broken
 			return true
 		}
 		return false

@@ -17,8 +17,8 @@ import (
 	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
-// TestExecReturnsWhileItsInputIsNotRead: the command has read the head of its input,
-// and its status comes while the client hangs in writing the rest.
+// TestExecReturnsWhileItsInputIsNotRead runs a command that reads only the head of its input. The status arrives while
+// the client blocks in a write of the rest.
 func TestExecReturnsWhileItsInputIsNotRead(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T, stuck func()) (string, Options){
 		"the runtimes' server, SPDY": func(t *testing.T, stuck func()) (string, Options) {
@@ -53,7 +53,7 @@ func TestExecReturnsWhileItsInputIsNotRead(t *testing.T) {
 	}
 }
 
-// headServer is the streaming server of runtimes with a command like head.
+// headServer is the streaming server of real runtimes with a command like head.
 func headServer(t *testing.T, stuck func()) string {
 	c := (&container{run: func(p process) error {
 		_, _ = p.In.Read(make([]byte, 1))
@@ -64,8 +64,8 @@ func headServer(t *testing.T, stuck func()) string {
 	return c.execURL(t, Streams{In: os.Stdin, Out: io.Discard})
 }
 
-// statusServer reads nothing of stdin at all. It sends the status, and ends the
-// connection then or leaves that to the client.
+// statusServer never reads stdin. It sends the status and then closes the connection, or with stays leaves that to the
+// client.
 func statusServer(t *testing.T, stuck func(), stays bool) string {
 	ended := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -87,14 +87,14 @@ func statusServer(t *testing.T, stuck func(), stays bool) string {
 		_ = kinds["stdout"].Close()
 		_ = kinds["error"].Close()
 		if stays {
-			<-ended // the end of the connection is behind the input
+			<-ended // the end of the connection comes after the input
 		}
 	}))
 	t.Cleanup(func() { close(ended); server.Close() })
 	return server.URL
 }
 
-// flood is input without an end.
+// flood is endless input.
 type flood struct {
 	io.Reader
 	t     *testing.T
@@ -135,7 +135,7 @@ func newFlood(t *testing.T, file bool) *flood {
 	return f
 }
 
-// stuck returns when the input is no longer read.
+// stuck waits until the input is no longer read.
 func (f *flood) stuck() {
 	last := int64(-1)
 	for now := f.taken.Load(); now == 0 || now != last; now = f.taken.Load() {

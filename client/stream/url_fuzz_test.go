@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// FuzzCompleteURL: what a runtime returns as a URL gives a host and a port to dial,
-// or an error.
+// FuzzCompleteURL checks that each streaming URL yields a host and port to dial, or an error.
 func FuzzCompleteURL(f *testing.F) {
 	for _, seed := range []string{
 		"", "http://10.0.0.1:1234/exec/a?b=c", "https://node/exec/a", "//[::]:40123/cri/exec/t", "/exec/t", "exec/t", "ws://h", "wss://[fe80::1%25eth0]:1/x", "ftp://h/x",

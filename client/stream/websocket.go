@@ -18,7 +18,7 @@ import (
 
 const wsPing = 30 * time.Second
 
-// wsConn serialises writers; gorilla allows one at a time.
+// wsConn serializes writers. gorilla/websocket allows one at a time.
 type wsConn struct {
 	*websocket.Conn
 	mu sync.Mutex
@@ -30,12 +30,12 @@ func (c *wsConn) send(channel byte, p []byte) error {
 	return c.WriteMessage(websocket.BinaryMessage, append([]byte{channel}, p...))
 }
 
-// wsWriter is one channel towards the server. The first byte of a message is its channel; in v5 a message on StreamClose
-// has the channel that ends.
+// wsWriter writes to one channel of the server. The first byte of a message is the channel. In v5 a message on
+// StreamClose contains the channel to close.
 type wsWriter struct {
 	conn     *wsConn
 	channel  byte
-	canClose bool // v5
+	canClose bool // protocol v5
 	warn     func(format string, args ...any)
 }
 
@@ -94,7 +94,7 @@ func openWebSocket(ctx context.Context, u *url.URL, s Streams, first size, o Opt
 	return ch, nil
 }
 
-// dialWebSocket offers v5, which can end stdin, and v4.
+// dialWebSocket offers v5, which can close stdin, and v4.
 func dialWebSocket(ctx context.Context, u *url.URL, o Options) (*wsConn, error) {
 	ws := *u
 	ws.Scheme = map[string]string{"http": "ws", "https": "wss"}[u.Scheme]
@@ -119,8 +119,8 @@ func dialWebSocket(ctx context.Context, u *url.URL, o Options) (*wsConn, error) 
 	return &wsConn{Conn: conn}, nil
 }
 
-// demultiplex hands each message to its channel until the connection ends. The
-// status is one message; an empty one only says that the server is there.
+// demultiplex passes each message to its channel until the connection ends. The status is a single message; servers
+// also send an empty one at the start.
 func demultiplex(conn *wsConn, sinks map[byte]*io.PipeWriter) {
 	defer func() {
 		for _, w := range sinks {
@@ -144,7 +144,7 @@ func demultiplex(conn *wsConn, sinks map[byte]*io.PipeWriter) {
 			continue
 		}
 		if len(data) > 0 {
-			_, _ = io.Copy(w, bytes.NewReader(data)) // fails when the reader has gone
+			_, _ = io.Copy(w, bytes.NewReader(data)) // fails if the reader has gone
 		}
 		if len(data) == 0 || channel == remotecommand.StreamErr {
 			w.Close()
@@ -152,7 +152,7 @@ func demultiplex(conn *wsConn, sinks map[byte]*io.PipeWriter) {
 	}
 }
 
-// keepAlive pings, so that no proxy ends a silent session.
+// keepAlive sends pings, so that no proxy closes an idle session.
 func keepAlive(conn *wsConn, done <-chan struct{}) {
 	t := time.NewTicker(wsPing)
 	defer t.Stop()

@@ -1,10 +1,9 @@
-// Package suggest finds the word that a misspelt one most likely means.
+// Package suggest corrects misspelt words.
 package suggest
 
 import "slices"
 
-// Closest returns the candidate that a misspelt word most likely means, "" when
-// none is near.
+// Closest returns the candidate closest to a misspelt word, or "" if none is close.
 func Closest(word string, candidates []string) string {
 	candidates = slices.Sorted(slices.Values(candidates))
 	best, bestDistance := "", len(word)/3+1
@@ -16,7 +15,7 @@ func Closest(word string, candidates []string) string {
 	return best
 }
 
-// distance counts the letters to change, add, drop or swap.
+// distance returns the number of letters to change, insert, delete or transpose.
 func distance(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	rows := make([][]int, len(x)+1)
