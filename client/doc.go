@@ -6,10 +6,9 @@
 // it. [LoadConfig] reads crictl's config file. Conn also resolves names, pod/container references and id prefixes to
 // containers and pods.
 //
-// In reading order: endpoint.go parses endpoints; connect.go opens the given endpoint, or the one that discover.go
-// chooses; probe.go identifies the server at an address; dial.go makes the gRPC connection; calls.go limits each call;
+// In reading order: endpoint.go parses endpoints; connect.go opens the given endpoint, or the choice of discover.go;
+// probe.go identifies the server at an address; dial.go makes the gRPC connection; calls.go limits each call;
 // errors.go words errors.
 //
 // The package does not know Docker. The caller passes a function that starts the shim, so the tests need no engine.
-// that the caller passes in, so that its tests need no engine.
 package client

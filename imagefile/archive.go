@@ -25,33 +25,33 @@ import (
 	"github.com/crishim/crishim/internal/bounded"
 )
 
-// Options say what to take of an archive.
+// Options say which images Open takes from an archive.
 type Options struct {
-	Platform *v1.Platform // nil: all
-	As       string       // in place of the archive's names, for an archive with one image
-	Trusted  bool         // it comes from an engine: what layers unpack to is not checked
+	Platform *v1.Platform // nil: all platforms
+	As       string       // replaces the names of the archive's only image
+	Trusted  bool         // the archive comes from an engine, so DiffIDs of layers are not verified
 	Watch    Watch        // may be nil
 }
 
 type Archive struct {
 	Images []Image
 
-	spool   *os.File // nil: the archive is a file of the caller's
+	spool   *os.File // nil if the caller's file is read in place
 	files   map[string]*io.SectionReader
-	links   map[string]string // old docker saves a layer once, and links the others to it
+	links   map[string]string // hard and symbolic links: old versions of docker save each layer once
 	blobs   map[v1.Hash]*io.SectionReader
 	digests map[*io.SectionReader]v1.Hash
 }
 
-// Limits of an archive: more than one of a thousand images has.
+// Limits of an archive, above those of an archive with a thousand images.
 const (
 	maxEntries = 200_000
 	maxName    = 4096
 	maxNames   = 32 << 20
 )
 
-// Open finds and checks the images of an archive, plain, gzip or zstd. A stream is first written to a file without a
-// name.
+// Open finds and verifies the images of an archive, which may be compressed with gzip or zstd. A stream is first copied
+// to an unnamed file.
 func Open(ctx context.Context, from io.Reader, o Options) (a *Archive, err error) {
 	a = &Archive{files: map[string]*io.SectionReader{}, links: map[string]string{}, blobs: map[v1.Hash]*io.SectionReader{}, digests: map[*io.SectionReader]v1.Hash{}}
 	defer func() {
@@ -152,13 +152,13 @@ func (a *Archive) read(ctx context.Context, from io.Reader) error {
 	if in.n == 0 {
 		return errors.New("the archive is empty")
 	}
-	if _, err := io.Copy(io.Discard, plain); err != nil { // the checksum at the end of what is compressed
+	if _, err := io.Copy(io.Discard, plain); err != nil { // verifies the checksum at the end of the compressed data
 		return fmt.Errorf("after the last entry: %w", truncated(err))
 	}
 	return out.Flush()
 }
 
-// plainFile returns the rest of an uncompressed regular file, nil for others.
+// plainFile returns the rest of an uncompressed regular file, or nil for any other input.
 func plainFile(f *os.File) (*io.SectionReader, error) {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
@@ -203,7 +203,7 @@ func (a *Archive) scan(r *tar.Reader, file io.ReaderAt, at func() (int64, error)
 	}
 }
 
-// add keeps where an entry is. Names are only compared: they may lead wherever they like.
+// add records the position of an entry. Names are only compared, never opened, so they need no check for "..".
 func (a *Archive) add(h *tar.Header, content *io.SectionReader) error {
 	name := path.Clean(h.Name)
 	switch h.Typeflag {
@@ -220,7 +220,7 @@ func (a *Archive) add(h *tar.Header, content *io.SectionReader) error {
 		return fmt.Errorf("type %q is no file's", h.Typeflag)
 	}
 	for key := range h.PAXRecords {
-		if strings.HasPrefix(key, "GNU.sparse.") { // a few bytes may stand for any number of zeros
+		if strings.HasPrefix(key, "GNU.sparse.") { // a few bytes can expand to any number of zeros
 			return errors.New("it is a sparse file")
 		}
 	}
@@ -238,7 +238,7 @@ func truncated(err error) error {
 	return err
 }
 
-// annotationName is containerd's and docker's for an image's name in full.
+// annotationName is the annotation of containerd and docker for the full name of an image.
 const annotationName = "io.containerd.image.name"
 
 func (a *Archive) readIndex(file *io.SectionReader, finder *Finder) error {
@@ -273,13 +273,13 @@ func (a *Archive) readIndex(file *io.SectionReader, finder *Finder) error {
 	return nil
 }
 
-// ociName returns the name that an index.json has for an image. The standard's own annotation may be only a tag.
+// ociName returns the name of an image in index.json. The standard annotation may contain only a tag.
 func ociName(annotations map[string]string) (string, error) {
 	text := annotations[annotationName]
 	if ref := annotations[annotationRef]; text == "" && strings.ContainsAny(ref, "/:") {
 		text = ref
 	}
-	// containerd also gives images names of digests: NAME@sha256:... and sha256:...
+	// containerd also records digests as names: NAME@sha256:... and sha256:...
 	if _, err := v1.NewHash(text[strings.LastIndex(text, "@")+1:]); text == "" || err == nil {
 		return "", nil
 	}
@@ -296,7 +296,7 @@ type dockerImage struct {
 	Layers   []string
 }
 
-// readDockerList finds the images of an archive of docker save, and makes the manifests that it does not have.
+// readDockerList finds the images of a docker save archive and generates their manifests, which the archive lacks.
 func (a *Archive) readDockerList(file *io.SectionReader, finder *Finder) error {
 	d, err := a.describe(file, types.DockerConfigJSON)
 	if err != nil {
@@ -351,7 +351,7 @@ func (a *Archive) dockerImage(entry dockerImage, finder *Finder) (image Image, e
 		case kind == zstded:
 			d, err = a.describe(file, types.OCILayerZStd)
 		case a.blobs[d.Digest] == nil:
-			a.blobs[d.Digest] = file // check compares it
+			a.blobs[d.Digest] = file // check verifies it
 		}
 		if err != nil {
 			return image, err
@@ -458,8 +458,8 @@ func compression(start []byte) string {
 	return ""
 }
 
-// maxRatio bounds what something may unpack to, beyond the first GiB. Deflate can reach 1032, but only in what is
-// made to fill disks.
+// maxRatio limits the compression ratio after the first GiB. Deflate reaches 1032, but only for data made to fill
+// disks.
 const maxRatio = 500
 
 func decompress(from io.Reader) (plain io.Reader, kind string, end func(), err error) {
@@ -524,7 +524,7 @@ func (c cancelled) Read(b []byte) (int, error) {
 	return c.r.Read(b)
 }
 
-// tempFile returns a file that is gone with the process. It is in TMPDIR, else in /var/tmp: /tmp may be memory.
+// tempFile returns a file that disappears with the process. It is in TMPDIR or /var/tmp, because /tmp may be in memory.
 func tempFile() (*os.File, error) {
 	f, err := os.CreateTemp(cmp.Or(os.Getenv("TMPDIR"), "/var/tmp"), "crishim-image-")
 	if errors.Is(err, fs.ErrNotExist) {

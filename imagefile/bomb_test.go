@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A stream that unpacks to much more than it has is not read to its end. The first GiB of it is anybody's.
+// A stream with an extreme compression ratio is not read to its end. The limit applies after the first GiB.
 func TestBomb(t *testing.T) {
 	t.Parallel()
 	b := &ratioLimit{r: zeros{}, packed: &counter{n: 1000}, n: 1 << 30}

@@ -1,10 +1,10 @@
-// Package imagefile reads and writes archives of images: OCI layouts and the archives of docker save, both as tar. Open
-// reads an archive, Write writes one. Documents and digests are go-containerregistry's types. The library's readers are
-// not used: layout needs a directory, which a killed process leaves behind, and tarball reads an archive again for each
-// file and compresses layers to learn their digests.
+// Package imagefile reads and writes image archives: OCI layouts and docker save archives, both as tar. Open reads an
+// archive, Write writes one. Manifests and digests use the types of go-containerregistry, but not its readers: layout
+// needs a directory, which a killed process would leave behind, and tarball scans the archive for each file and
+// compresses layers to compute their digests.
 //
-// An archive is not trusted: names, digests, sizes and media types are checked, what is kept in memory is limited, and
-// nothing is unpacked but what hashes need.
+// Archives are untrusted: names, digests, sizes and media types are checked, memory is limited, and data is only
+// decompressed to verify hashes.
 package imagefile
 
 import (
@@ -28,9 +28,9 @@ import (
 )
 
 type Image struct {
-	Names     []string   // in full, with a tag: docker.io/library/busybox:1.36; may be empty
-	Target    Document   // its index, or its only manifest
-	Manifests []Manifest // those whose content is there; an index may have more. There is at least one
+	Names     []string   // full names with a tag, such as docker.io/library/busybox:1.36; may be empty
+	Target    Document   // the index, or the only manifest
+	Manifests []Manifest // at least one; manifests of the index whose content is missing are left out
 }
 
 type Manifest struct {
@@ -47,7 +47,7 @@ type Document struct {
 
 type Layer struct {
 	v1.Descriptor
-	DiffID v1.Hash // of what it unpacks to
+	DiffID v1.Hash // digest of the uncompressed layer
 	finder *Finder
 }
 
@@ -67,15 +67,15 @@ type Store interface {
 	Open(v1.Hash) (io.ReadCloser, error)
 }
 
-// ErrMissing is the error of an image of which a part is not there.
+// ErrMissing is returned for an image whose archive lacks a part.
 var ErrMissing = errors.New("is missing")
 
-// Limits of what is read of manifests and configurations. Some archives name the same one again and again.
+// Limits of manifests and configurations. Some archives refer to the same document many times.
 const (
-	maxDocument  = 4 << 20 // as the registries have
+	maxDocument  = 4 << 20 // the usual limit of registries
 	maxDocuments = 32 << 20
 	maxParsed    = 128 << 20
-	maxValues    = 200_000 // in a document: each takes more memory than text
+	maxValues    = 200_000 // per document; a value takes more memory than its text
 	maxLayers    = 1000
 	maxImages    = 1000
 )
@@ -84,16 +84,16 @@ type Finder struct {
 	store     Store
 	platform  *v1.Platform
 	watch     Watch
-	held      bounded.Budget // of distinct documents
-	parsed    bounded.Budget // of documents as often as they are named
+	held      bounded.Budget // for distinct documents
+	parsed    bounded.Budget // for documents, counted at each reference
 	documents map[v1.Hash]Document
 	manifests map[v1.Hash]*Manifest
 }
 
-// Watch returns what is read in place of a layer, to see how far it is.
+// Watch wraps the reader of a layer to observe progress.
 type Watch func(v1.Descriptor, io.ReadCloser) io.ReadCloser
 
-// NewFinder returns a finder of images for a platform; nil is any. Watch may be nil.
+// NewFinder returns a Finder for images of a platform; nil means any platform. watch may be nil.
 func NewFinder(store Store, platform *v1.Platform, watch Watch) *Finder {
 	return &Finder{
 		store: store, platform: platform, watch: watch, documents: map[v1.Hash]Document{}, manifests: map[v1.Hash]*Manifest{},
@@ -118,7 +118,7 @@ func (f *Finder) Find(target v1.Descriptor) (image Image, err error) {
 	for _, child := range children {
 		switch {
 		case target.MediaType.IsIndex() && (!child.MediaType.IsImage() || attestation(child)):
-			continue // signatures and such are no images
+			continue // signatures and similar artifacts
 		case !child.MediaType.IsImage():
 			return image, fmt.Errorf("%s has the media type %q, and is no image", child.Digest, child.MediaType)
 		}
@@ -146,13 +146,13 @@ func (f *Finder) Find(target v1.Descriptor) (image Image, err error) {
 	return image, nil
 }
 
-// attestation reports whether a manifest is what builders add about how an image was built.
+// attestation reports whether a manifest is a builder's attestation instead of an image.
 func attestation(d v1.Descriptor) bool {
 	p := d.Platform
 	return p != nil && p.OS == "unknown" && p.Architecture == "unknown" || d.Annotations["vnd.docker.reference.type"] != ""
 }
 
-// manifest reads each manifest once: some archives name the same one again and again.
+// manifest reads each manifest once, because some archives refer to the same manifest many times.
 func (f *Finder) manifest(d v1.Descriptor) (*Manifest, error) {
 	if m, done := f.manifests[d.Digest]; done {
 		return m, nil
@@ -190,7 +190,7 @@ func (f *Finder) manifest(d v1.Descriptor) (*Manifest, error) {
 	return found, nil
 }
 
-// dockerZstd is for builders that are told to use docker's media types and zstd.
+// dockerZstd is used by builders that combine docker's media types with zstd.
 const dockerZstd types.MediaType = "application/vnd.docker.image.rootfs.diff.tar.zstd"
 
 func (f *Finder) document(d v1.Descriptor, to any) (Document, error) {
@@ -236,8 +236,8 @@ func (f *Finder) has(d v1.Descriptor) error {
 	return err
 }
 
-// parse compares the kind with the descriptor: a manifest with the fields of an index may be another image to another
-// reader.
+// parse rejects a document whose kind differs from the descriptor: other tools could read a manifest with the fields of
+// an index as a different image.
 func parse(d Document, to any) error {
 	if bytes.Count(d.Text, []byte{','}) > maxValues {
 		return fmt.Errorf("%s has more than %d values", d.Digest, maxValues)
@@ -268,7 +268,7 @@ type readCloser struct {
 	io.Closer
 }
 
-// checked returns a reader whose end is an error for content with another size or digest.
+// checked returns a reader that fails at the end if the content has another size or digest.
 func checked(r io.Reader, d v1.Descriptor) io.Reader {
 	return &checker{r: r, want: d, hash: sha256.New()}
 }
@@ -301,7 +301,7 @@ func ParsePlatform(text string) (*v1.Platform, error) {
 	if err != nil || slices.Contains(strings.Split(text, "/"), "") {
 		return nil, fmt.Errorf("must be OS/ARCHITECTURE, such as linux/%s", runtime.GOARCH)
 	}
-	switch p.Architecture { // as uname and rpm call them
+	switch p.Architecture { // names used by uname and rpm
 	case "x86_64":
 		p.Architecture = "amd64"
 	case "aarch64":
@@ -310,7 +310,7 @@ func ParsePlatform(text string) (*v1.Platform, error) {
 	return p, nil
 }
 
-// Best returns the manifest for an engine that takes one: that of this machine's platform, else the first.
+// Best returns the manifest for an engine that accepts a single one: this machine's platform, else the first.
 func (i Image) Best() Manifest {
 	own := slices.IndexFunc(i.Manifests, func(m Manifest) bool {
 		return m.Platform.Satisfies(v1.Platform{OS: "linux", Architecture: runtime.GOARCH})
@@ -318,14 +318,14 @@ func (i Image) Best() Manifest {
 	return i.Manifests[max(own, 0)]
 }
 
-// RunsOn reports whether the image has a manifest for one of a runtime's platforms; none means any.
+// RunsOn reports whether the image has a manifest for one of the platforms. An empty list means any platform.
 func (i Image) RunsOn(platforms []v1.Platform) bool {
 	return len(platforms) == 0 || slices.ContainsFunc(i.Manifests, func(m Manifest) bool {
 		return slices.ContainsFunc(platforms, m.Platform.Satisfies)
 	})
 }
 
-// Add adds an image to a list, or its names to the same image there.
+// Add appends an image to a list. If the list has the image already, Add only adds its names.
 func Add(list []Image, image Image) []Image {
 	i := slices.IndexFunc(list, func(other Image) bool { return other.Target.Digest == image.Target.Digest })
 	if i < 0 {
@@ -339,10 +339,10 @@ func Add(list []Image, image Image) []Image {
 	return list
 }
 
-// ID returns what Docker and CRI name the image by: its configuration's digest.
+// ID returns the image id of Docker and CRI: the digest of the configuration.
 func (i Image) ID() string { return i.Best().Config.Digest.String() }
 
-// Name returns a name in full, with docker.io and a tag, as runtimes keep it.
+// Name returns the full form of a name, with registry and tag, as runtimes store it.
 func Name(text string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(text)
 	if err != nil {
@@ -354,7 +354,7 @@ func Name(text string) (string, error) {
 	return reference.TagNameOnly(named).String(), nil
 }
 
-// Familiar returns a name as docker shows it: without docker.io/library.
+// Familiar returns a name as docker displays it: without docker.io/library.
 func Familiar(name string) string {
 	if ref, err := reference.ParseNormalizedNamed(name); err == nil {
 		return reference.FamiliarString(ref)

@@ -22,7 +22,7 @@ import (
 	"github.com/crishim/crishim/imagefile"
 )
 
-// entry is one of a tar archive.
+// entry is an entry of a tar archive.
 type entry struct {
 	name, text, link string
 }
@@ -48,7 +48,7 @@ func pack(entries ...entry) []byte {
 	return b.Bytes()
 }
 
-// sparse is an archive with a file of n zeros that takes two blocks of 512 bytes in it, as GNU tar writes one.
+// sparse returns an archive with a file of n zeros that GNU tar stores in two blocks of 512 bytes.
 func sparse(name string, n int64) []byte {
 	block := func(kind byte, text string) []byte {
 		b := pack(entry{name: name, text: text})
@@ -107,7 +107,8 @@ func config(layers ...string) string {
 	return text(c)
 }
 
-// dockerArchive is an image as old engines save it: layers by other names, the second one a link to the first.
+// dockerArchive returns an image as old engines save it: with other layer names, and the second layer as a link to the
+// first.
 func dockerArchive() []byte {
 	layer := string(pack(entry{name: "file", text: "content"}))
 	return pack(entry{name: "one/VERSION", text: "1.0"}, entry{name: "one/json", text: "{}"}, entry{name: "one/layer.tar", text: layer},
@@ -116,13 +117,13 @@ func dockerArchive() []byte {
 		entry{name: "manifest.json", text: `[{"Config":"config.json","RepoTags":["app:1","example.com/app:2"],"Layers":["one/layer.tar","two/layer.tar"]}]`})
 }
 
-// layout is an OCI layout with one image, which change may change before digests are taken.
+// layout is an OCI layout with one image. change is called before digests are computed.
 type layout struct {
 	layer, config string
 	manifest      v1.Manifest
 	index         v1.IndexManifest
 	extra         []entry
-	without       string // an entry to leave out
+	without       string // entry to omit
 }
 
 func newLayout() *layout {
@@ -155,7 +156,7 @@ func (l *layout) pack() []byte {
 	return pack(slices.DeleteFunc(entries, func(e entry) bool { return e.name == l.without })...)
 }
 
-// content is what a store has of an archive: layers by digest, and the images.
+// content is the result of reading an archive: layers by digest, and images.
 type content struct {
 	layers map[v1.Hash]string
 	images []imagefile.Image
@@ -208,7 +209,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestWrite reads what was written, in both formats, and compares digests.
+// TestWrite reads the written archive in both formats and compares digests.
 func TestWrite(t *testing.T) {
 	t.Parallel()
 	for name, archive := range map[string][]byte{"docker": dockerArchive(), "oci": newLayout().pack()} {
@@ -238,7 +239,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestWriteZstd unpacks layers that old engines cannot.
+// TestWriteZstd checks that zstd layers are decompressed for old engines.
 func TestWriteZstd(t *testing.T) {
 	t.Parallel()
 	unpacked := pack(entry{name: "file", text: "content"})
@@ -259,7 +260,7 @@ func TestWriteZstd(t *testing.T) {
 	}
 }
 
-// A plain file is read in its place, from where the caller has read to; nothing else is written anywhere.
+// A plain file is read in place from the caller's offset. No copy is written.
 func TestOpenAFileInItsPlace(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "archive"))
 	if err != nil {
@@ -288,7 +289,7 @@ func TestReadOptions(t *testing.T) {
 	if err != nil || !slices.Equal(m.images[0].Names, []string{"docker.io/library/other:1"}) {
 		t.Errorf("--as: %+v, %v", m.images, err)
 	}
-	// Some tools write an image of several names several times.
+	// Some tools repeat an image for each of its names.
 	layer := string(pack(entry{name: "file", text: "content"}))
 	for name, archive := range map[string][]byte{
 		"docker": pack(entry{name: "c.json", text: config(layer)}, entry{name: "l.tar", text: layer}, entry{name: "manifest.json", text: `[
@@ -317,7 +318,7 @@ func TestReadOptions(t *testing.T) {
 	}
 }
 
-// containerd's own tools export what was pulled by its digest under that, which is no name to give.
+// containerd's tools export an image that was pulled by digest under that digest. This is not a usable name.
 func TestReadNamesOfDigests(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"docker.io/library/busybox@" + hash("x").String(), hash("x").String()} {
@@ -331,7 +332,7 @@ func TestReadNamesOfDigests(t *testing.T) {
 	}
 }
 
-// An index with a manifest for another platform that is not in the archive keeps its digest.
+// An index keeps its digest even if the archive lacks the manifest of another platform.
 func TestReadIndexOfSeveralPlatforms(t *testing.T) {
 	t.Parallel()
 	l := newLayout()
@@ -348,7 +349,7 @@ func TestReadIndexOfSeveralPlatforms(t *testing.T) {
 	}
 }
 
-// Thousands of links with long names take little memory: there is a limit for all names.
+// Thousands of links with long names use little memory, because the total length of names is limited.
 func TestReadBoundsNames(t *testing.T) {
 	t.Parallel()
 	var links []entry
@@ -360,7 +361,7 @@ func TestReadBoundsNames(t *testing.T) {
 	}
 }
 
-// A manifest that an index names again and again is read once, and one of docker's lists not for ever.
+// A manifest that an index repeats is read once. A manifest that docker's list repeats counts towards a limit.
 func TestReadDocumentsAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	l := newLayout()
@@ -379,7 +380,7 @@ func TestReadDocumentsAgainAndAgain(t *testing.T) {
 	}
 }
 
-// TestReadRefuses: what is wrong is named, and nothing is finished.
+// TestReadRefuses checks that invalid archives are rejected with the reason.
 func TestReadRefuses(t *testing.T) {
 	t.Parallel()
 	layoutWith := func(change func(*layout)) []byte {
@@ -461,7 +462,7 @@ func TestReadRefuses(t *testing.T) {
 
 var errFull = errors.New("no space left on device")
 
-// full is an output that has room for n bytes.
+// full is a writer with room for n bytes.
 type full struct{ n int }
 
 func (f *full) Write(b []byte) (int, error) {
@@ -530,7 +531,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// FuzzDocuments are the documents of an archive that is whole otherwise, of both kinds.
+// FuzzDocuments mutates the documents of otherwise valid archives, in both formats.
 func FuzzDocuments(f *testing.F) {
 	layer := string(pack(entry{name: "file", text: "content"}))
 	f.Add(text(newLayout().index), config(layer))

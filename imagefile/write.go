@@ -16,16 +16,16 @@ import (
 type Format string
 
 const (
-	// OCI is an OCI layout. It also has docker's manifest.json, so that docker load takes it.
+	// OCI is an OCI layout with an additional docker manifest.json, so that docker load accepts it.
 	OCI Format = "oci"
-	// Docker is what docker save wrote before it wrote OCI layouts. Every engine loads it.
+	// Docker is the docker save format before OCI layouts. Every engine loads it.
 	Docker Format = "docker"
 )
 
-// annotationRef is the standard's for the tag of an image.
+// annotationRef is the OCI annotation for the tag of an image.
 const annotationRef = "org.opencontainers.image.ref.name"
 
-// Write writes an archive. The same images make the same archive: without times and owners.
+// Write writes an archive. The output is reproducible: it has no times and owners.
 func Write(out io.Writer, format Format, images []Image) error {
 	w := &writer{tar: tar.NewWriter(out), format: format, written: map[string]bool{}}
 	index := v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{}}
@@ -110,7 +110,7 @@ func (w *writer) layer(l Layer) error {
 	}
 	defer content.Close()
 	from := io.Reader(content)
-	if w.format == Docker && strings.HasSuffix(string(l.MediaType), "zstd") { // which engines before 23 do not know
+	if w.format == Docker && strings.HasSuffix(string(l.MediaType), "zstd") { // engines before 23 do not support zstd
 		if size, err = l.unpackedSize(); err != nil {
 			return err
 		}

@@ -1,6 +1,5 @@
-// Package logfile reads the log files of containers: CRI's format and Docker's
-// JSON lines, the current file and what rotation made of the older ones,
-// compressed or not, once or for as long as the container writes.
+// Package logfile reads container logs in CRI's format and Docker's JSON format: the current file and its rotated
+// predecessors, compressed or not, once or following a running container.
 package logfile
 
 import (
@@ -21,14 +20,14 @@ const (
 	Stderr = "stderr"
 )
 
-// Entry is a line with its newline, or a part of a line without.
+// Entry is a line with its newline, or a part of a line without it.
 type Entry struct {
 	Time   time.Time
 	Stream string
 	Text   []byte
 }
 
-// Partial reports whether the line goes on in the stream's next entry.
+// Partial reports whether the line continues in the stream's next entry.
 func (e Entry) Partial() bool { return !bytes.HasSuffix(e.Text, []byte("\n")) }
 
 func parse(line []byte) (Entry, error) {
@@ -66,15 +65,15 @@ func parseCRI(line []byte) (Entry, error) {
 	return Entry{Time: at, Stream: string(stream), Text: text}, nil
 }
 
-// maxLine bounds the part of a line in memory. Runtimes cut lines at 16 KiB; a longer one is passed on in parts.
+// maxLine limits the part of a line in memory. Runtimes split lines at 16 KiB. A longer line is emitted in parts.
 const maxLine = 1 << 20
 
-// lines splits a log file into whole lines. The writer of the file may never end a line.
+// lines splits a log file into complete lines. A container may write a line without end.
 type lines struct {
-	rest    []byte // the beginning of a line whose end is not read yet
-	skip    bool   // the line is no log record, and is left out as far as it goes
-	zeros   bool   // the line began with NUL bytes, as after a crash of the machine; they are left out
-	damaged *int   // lines that were no records, or began with NUL bytes; nil: nobody wants to know
+	rest    []byte // incomplete last line
+	skip    bool   // the line is not a log record: drop it up to its end
+	zeros   bool   // the line began with NUL bytes, as after a power failure; they are dropped
+	damaged *int   // number of invalid records and of lines with leading NUL bytes; may be nil
 }
 
 func (l *lines) damage() {
@@ -103,7 +102,7 @@ func (l *lines) read(ctx context.Context, from io.Reader, buf []byte, emit func(
 	return context.Cause(ctx)
 }
 
-// skipHole goes to the next data: a container that can write its log can make it as long as it likes.
+// skipHole seeks to the next data. A container that can write its log can make it sparse and of any size.
 func skipHole(file *os.File) error {
 	at, err := file.Seek(0, io.SeekCurrent)
 	if err != nil {
@@ -115,9 +114,9 @@ func skipHole(file *os.File) error {
 	}
 	data, err := unix.Seek(int(file.Fd()), at, unix.SEEK_DATA)
 	switch {
-	case errors.Is(err, unix.ENXIO): // there is none up to the end
+	case errors.Is(err, unix.ENXIO): // no data up to the end
 		data = max(at, info.Size())
-	case err != nil: // not known here
+	case err != nil: // not supported by the file system
 		data = at
 	}
 	_, err = file.Seek(data, io.SeekStart)
@@ -171,7 +170,7 @@ func (l *lines) end(emit func(Entry) error) error {
 	return l.line(line, emit)
 }
 
-// part passes on the beginning of a line that is too long. The rest is another part with its time and stream.
+// part emits the beginning of a line that is too long. The rest becomes another part with the same time and stream.
 func (l *lines) part(emit func(Entry) error) error {
 	entry, err := parseCRI(l.rest)
 	if l.skip || err != nil {

@@ -21,9 +21,9 @@ import (
 	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
-// Open opens a container's log. Only one link is followed, to ID/ID-json.log of the engine, wherever that is: a
-// container may have replaced its log if the pod's log directory is mounted into it, and can have such files only
-// among its own.
+// Open opens a container's log. It follows a single symbolic link, to the engine's ID/ID-json.log in any directory. If
+// the pod's log directory is mounted into a container, the container may replace its log, and it can create files of
+// that name only in its own directories.
 func Open(path string) (*os.File, error) {
 	f, err := bounded.Open(path)
 	if !errors.Is(err, syscall.ELOOP) {
@@ -53,7 +53,7 @@ func (f *followed) history(ctx context.Context, o Options, emit func(Entry) erro
 	}
 	for _, path := range older {
 		if info, err := os.Stat(path); err == nil && (info.ModTime().Before(o.Since) || os.SameFile(info, current)) {
-			continue // all of it is older, or is read below: it was rotated just now
+			continue // older than Since, or rotated just now and read below
 		}
 		if err := readWhole(ctx, path, f.damaged, emit); err != nil {
 			return err
@@ -64,14 +64,14 @@ func (f *followed) history(ctx context.Context, o Options, emit func(Entry) erro
 	}
 	if o.Ended != nil {
 		if ended, err := o.Ended(ctx); err != nil || !ended {
-			return err // its writer has not ended the line yet
+			return err // the last line is still incomplete
 		}
 	}
 	return f.end(emit)
 }
 
-// rotated lists the rotated files, oldest first: PATH.1 and up, as Docker counts, and PATH.20060102-150405, as a
-// kubelet dates, also with .gz.
+// rotated lists rotated files, oldest first: PATH.1 and up, which Docker numbers, and PATH.20060102-150405, which a
+// kubelet dates. Both may end in .gz.
 func rotated(path string) ([]string, error) {
 	dir, base := filepath.Split(path)
 	entries, err := os.ReadDir(filepath.Clean(dir))
@@ -87,13 +87,13 @@ func rotated(path string) ([]string, error) {
 		if !isRotated || !entry.Type().IsRegular() || notNumber != nil && !isDate {
 			continue
 		}
-		// A kubelet keeps the plain file until the compressed one is whole.
+		// A kubelet keeps the plain file until the compressed one is complete.
 		if whole, zipped := strings.CutSuffix(entry.Name(), ".gz"); zipped && slices.Contains(found, dir+whole) {
 			continue
 		}
 		found = append(found, dir+entry.Name())
 	}
-	// Numbers downwards and dates upwards, which is older first.
+	// Older files have higher numbers but earlier dates.
 	slices.SortFunc(found, func(a, b string) int {
 		x, y := strings.TrimSuffix(a[len(path)+1:], ".gz"), strings.TrimSuffix(b[len(path)+1:], ".gz")
 		m, errX := strconv.Atoi(x)
@@ -108,12 +108,12 @@ func rotated(path string) ([]string, error) {
 
 func readWhole(ctx context.Context, path string, damaged *int, emit func(Entry) error) (err error) {
 	file, err := bounded.Open(path)
-	if errors.Is(err, os.ErrNotExist) && !strings.HasSuffix(path, ".gz") { // compressed meanwhile
+	if errors.Is(err, os.ErrNotExist) && !strings.HasSuffix(path, ".gz") { // compressed in the meantime
 		path += ".gz"
 		file, err = bounded.Open(path)
 	}
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // removed meanwhile
+		return nil // removed in the meantime
 	}
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ func readWhole(ctx context.Context, path string, damaged *int, emit func(Entry) 
 type followed struct {
 	path string
 	file *os.File
-	next *os.File // has taken the path over; nil while none has
+	next *os.File // file that has replaced this one at the path; nil if it was not rotated
 	lines
 	buf []byte
 }
@@ -146,9 +146,9 @@ func (f *followed) drain(ctx context.Context, emit func(Entry) error) error {
 	return f.lines.read(ctx, f.file, f.buf, emit)
 }
 
-// watch watches the directories of files, where rotation replaces them. It returns nil without inotify, which not
-// every kernel, file system and user has. The file is read as often as Ended is asked in any case: a network file
-// system does not tell of every change.
+// watch watches the directories of files, because rotation replaces the files. It returns nil if inotify is
+// unavailable, which depends on kernel, file system and user limits. The file is polled in any case, because network
+// file systems do not report every change.
 func watch(files ...string) *fsnotify.Watcher {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -166,7 +166,7 @@ func watch(files ...string) *fsnotify.Watcher {
 func (f *followed) follow(ctx context.Context, o Options, watch func(...string) *fsnotify.Watcher, emit func(Entry) error) error {
 	var changes chan fsnotify.Event
 	var failures chan error
-	if w := watch(f.path, f.file.Name()); w != nil { // two directories where the path is a link of a dockershim
+	if w := watch(f.path, f.file.Name()); w != nil { // two directories, because a dockershim's path is a link
 		defer w.Close()
 		changes, failures = w.Events, w.Errors
 	}
@@ -175,7 +175,7 @@ func (f *followed) follow(ctx context.Context, o Options, watch func(...string) 
 	defer ticker.Stop()
 	for ask := true; ; {
 		ended := false
-		if ask { // before reading: what was written before the end is then read
+		if ask { // ask before reading, so that the last lines are not missed
 			var err error
 			if ended, err = o.Ended(ctx); err != nil {
 				return err
@@ -186,26 +186,26 @@ func (f *followed) follow(ctx context.Context, o Options, watch func(...string) 
 			return err
 		}
 		if f.next != nil && f.next != before {
-			ticker.Reset(poll) // all of it is left for the old file
+			ticker.Reset(poll) // the old file has a full interval for its last lines
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-ticker.C:
 			ask = true
-		case <-changes: // of a rotated file as well: its writer may still have it open
+		case <-changes: // includes rotated files: the writer may still have one open
 			ask = false
 		case err := <-failures:
 			ask = false
-			if !errors.Is(err, fsnotify.ErrEventOverflow) { // which only means that some were not told
+			if !errors.Is(err, fsnotify.ErrEventOverflow) { // an overflow only means that events were lost
 				changes, failures = nil, nil
 			}
 		}
 	}
 }
 
-// catchUp reads new entries. A file that has taken the path over waits for the next tick, or the end of the
-// container: containerd makes the new file before it leaves the old one.
+// catchUp reads new entries. After a rotation it switches to the new file at the next tick or when the container ends,
+// because containerd creates the new file before it stops writing to the old one.
 func (f *followed) catchUp(ctx context.Context, tick, ended bool, emit func(Entry) error) error {
 	for over := tick; ; over = ended {
 		newest, err := f.successor()
@@ -239,8 +239,8 @@ func (f *followed) catchUp(ctx context.Context, tick, ended bool, emit func(Entr
 	}
 }
 
-// successor returns the file that has taken the path over, if any. A file that became shorter is read from its
-// beginning.
+// successor returns the file that has replaced the current one at the path, if any. A truncated file is read from the
+// start.
 func (f *followed) successor() (*os.File, error) {
 	mine, err := cmp.Or(f.next, f.file).Stat()
 	if err != nil {
@@ -248,7 +248,7 @@ func (f *followed) successor() (*os.File, error) {
 	}
 	there, err := os.Stat(f.path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil // between two steps of rotation, or removed
+		return nil, nil // during a rotation, or removed
 	}
 	if err != nil {
 		return nil, err
@@ -261,7 +261,7 @@ func (f *followed) successor() (*os.File, error) {
 		return next, err
 	}
 	if f.next != nil {
-		return nil, nil // nothing of it is read yet
+		return nil, nil // not read yet
 	}
 	at, err := f.file.Seek(0, io.SeekCurrent)
 	if err == nil && there.Size() < at {

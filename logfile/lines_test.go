@@ -16,11 +16,11 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// heap runs f and returns the most memory that was in use while it ran, sampled by f.
+// heap runs f and returns the peak heap size. f calls sample to measure it.
 func heap(f func(sample func())) uint64 {
 	var most uint64
 	var stats runtime.MemStats
-	runtime.GC() // what tests before this one have left
+	runtime.GC() // releases memory of earlier tests
 	f(func() {
 		runtime.ReadMemStats(&stats)
 		most = max(most, stats.HeapInuse)
@@ -28,13 +28,13 @@ func heap(f func(sample func())) uint64 {
 	return most
 }
 
-// TestHugeSparseLog: a log that its container has made 4 TiB long, in the place of the present file, of a rotated one,
-// or in front of good lines, takes neither memory nor time.
+// TestHugeSparseLog checks that a log that its container has extended to 4 TiB costs neither memory nor time, as the
+// current file, as a rotated file, or before valid lines.
 func TestHugeSparseLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	write(t, path, cri(1, "stdout", "F", "before"))
 	if err := os.Truncate(path, 1<<40); errors.Is(err, os.ErrInvalid) || err != nil {
-		test.Missing(t, "%v", err) // the file system has no such files
+		test.Missing(t, "%v", err) // the file system does not support such sizes
 	}
 	appendTo(t, path, "\n"+cri(2, "stdout", "F", "after"))
 	write(t, path+".1", cri(0, "stdout", "F", "rotated"))
@@ -59,7 +59,7 @@ func TestHugeSparseLog(t *testing.T) {
 	}
 }
 
-// TestCompressedBomb: a rotated file that a container has written and that grows a thousandfold.
+// TestCompressedBomb reads a rotated file that expands a thousandfold.
 func TestCompressedBomb(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	write(t, path, cri(2, "stdout", "F", "after"))
@@ -71,7 +71,7 @@ func TestCompressedBomb(t *testing.T) {
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	var mib bytes.Buffer // a part of the file: there may be many
+	var mib bytes.Buffer // one MiB, written repeatedly
 	z.Reset(&mib)
 	if _, err := z.Write(make([]byte, 1<<20)); err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestCompressedBomb(t *testing.T) {
 	}
 }
 
-// TestEndlessLine: one that is too long comes in parts, and nothing of it is lost.
+// TestEndlessLine checks that a line above the limit is emitted in parts without loss.
 func TestEndlessLine(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.log")
@@ -109,7 +109,7 @@ func TestEndlessLine(t *testing.T) {
 	}
 }
 
-// TestLastLinesAreBounded: a line that never ends, in parts as runtimes write it, is not all kept for --tail.
+// TestLastLinesAreBounded checks that --tail does not keep all parts of an endless line.
 func TestLastLinesAreBounded(t *testing.T) {
 	const most = 1 << 20
 	last := Last{Lines: 2, max: most}
@@ -127,7 +127,7 @@ func TestLastLinesAreBounded(t *testing.T) {
 	}
 }
 
-// TestEmptyPartsAreBounded: parts of a line that have no text take memory, too.
+// TestEmptyPartsAreBounded checks that empty parts of a line count towards the limit, because they use memory too.
 func TestEmptyPartsAreBounded(t *testing.T) {
 	t.Parallel()
 	const most = 1 << 20
@@ -140,7 +140,7 @@ func TestEmptyPartsAreBounded(t *testing.T) {
 	}
 }
 
-// TestReadEndsWithItsContext: also where the file has nothing to hand on.
+// TestReadEndsWithItsContext checks that reading stops even if the file has no valid entries.
 func TestReadEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.log")
@@ -152,7 +152,7 @@ func TestReadEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestReadFollowsNoLink: what a container puts in the place of its log or of a rotated one.
+// TestReadFollowsNoLink checks links that a container puts in place of its log or of a rotated log.
 func TestReadFollowsNoLink(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -23,13 +23,13 @@ import (
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// cri is a line of CRI's format, second seconds after start.
+// cri returns a CRI log line, written second seconds after start.
 func cri(second int, stream, tag, text string) string {
 	return fmt.Sprintf("%s %s %s %s\n", start.Add(time.Duration(second)*time.Second).Format(time.RFC3339Nano), stream, tag, text)
 }
 
 func docker(second int, stream, text string) string {
-	quoted, _ := json.Marshal(text) // of a string: no error
+	quoted, _ := json.Marshal(text) // cannot fail for a string
 	return fmt.Sprintf(`{"log":%s,"stream":%q,"time":%q}`+"\n", quoted, stream, start.Add(time.Duration(second)*time.Second).Format(time.RFC3339Nano))
 }
 
@@ -47,7 +47,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// collect reads a log and shows each entry as o:TEXT or e:TEXT.
+// collect reads a log and returns each entry as o:TEXT or e:TEXT.
 func collect(t *testing.T, path string, o Options) []string {
 	t.Helper()
 	var got []string
@@ -111,7 +111,7 @@ func TestRotatedFilesComeFirst(t *testing.T) {
 		"dated as a kubelet does": {".20260101-000000.gz", ".20260102-000000.gz", ".20260103-000000"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			id := strings.Repeat("0123456789abcdef", 4) // as an engine has it, to which a dockershim's link leads
+			id := strings.Repeat("0123456789abcdef", 4) // target of a dockershim's link in the engine's directory
 			dir := filepath.Join(t.TempDir(), id)
 			if err := os.Mkdir(dir, 0o700); err != nil {
 				t.Fatal(err)
@@ -173,7 +173,7 @@ func TestFollow(t *testing.T) {
 	write(t, path, cri(1, "stdout", "F", "one")+"2026-01-02T03:04:07Z stdout F t")
 	steps := []func(){
 		func() { appendTo(t, path, "wo\n") },
-		func() { // rotated: what comes late is still in the old file
+		func() { // late lines still go to the old file
 			appendTo(t, path, cri(3, "stdout", "F", "three"))
 			if err := os.Rename(path, path+".20260103-000000"); err != nil {
 				t.Fatal(err)
@@ -183,10 +183,10 @@ func TestFollow(t *testing.T) {
 			appendTo(t, path+".20260103-000000", cri(4, "stdout", "F", "four"))
 			write(t, path, cri(5, "stdout", "F", "five"))
 		},
-		func() { // as containerd, which makes the new file before it changes over
+		func() { // containerd creates the new file before it switches
 			appendTo(t, path+".20260103-000000", cri(4, "stdout", "F", "late"))
 		},
-		func() { write(t, path, cri(6, "stdout", "F", "six")[:10]) }, // cut off in place
+		func() { write(t, path, cri(6, "stdout", "F", "six")[:10]) }, // truncated
 		func() { write(t, path, cri(6, "stdout", "F", "six")) },
 		func() {},
 	}
@@ -203,8 +203,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestFollowOfManyRotations: a file that is rotated away before its turn came is read, and so is one that came
-// last before the end.
+// TestFollowOfManyRotations checks that files are read even if they are rotated away before the follower opens them, or
+// if they appear last before the end.
 func TestFollowOfManyRotations(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.log")
@@ -241,8 +241,8 @@ func TestFollowOfManyRotations(t *testing.T) {
 	}
 }
 
-// TestFollowIsToldOfChanges: what is written is seen at once and not at the next poll, also by a writer that
-// has the file open while it is rotated.
+// TestFollowIsToldOfChanges checks that new lines are seen before the next poll, also from a writer that still has the
+// rotated file open.
 func TestFollowIsToldOfChanges(t *testing.T) {
 	t.Parallel()
 	if w := watch(t.TempDir() + "/x"); w == nil {
@@ -299,7 +299,7 @@ func TestFollowIsToldOfChanges(t *testing.T) {
 	}
 }
 
-// TestFollowWithoutInotify: where the user has no instance left, what is written is seen with the next poll.
+// TestFollowWithoutInotify checks that polling works if the user has no inotify instances left.
 func TestFollowWithoutInotify(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.log")
@@ -316,7 +316,7 @@ func TestFollowWithoutInotify(t *testing.T) {
 	}
 }
 
-// TestRotatedWhileItIsRead: what becomes a rotated file after it was opened is read once.
+// TestRotatedWhileItIsRead checks that a file that is rotated after it was opened is read once.
 func TestRotatedWhileItIsRead(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.log")
@@ -336,7 +336,7 @@ func TestRotatedWhileItIsRead(t *testing.T) {
 	}
 }
 
-// TestTailUntilFails: what keeps lines before --until from being written is an error.
+// TestTailUntilFails checks that an output error for lines before --until is returned.
 func TestTailUntilFails(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.log")
@@ -358,9 +358,9 @@ func TestLastLines(t *testing.T) {
 	write(t, path, text.String()+docker(1, "stderr", "the end\n"))
 	long := filepath.Join(t.TempDir(), "0.log")
 	write(t, long, cri(1, "stdout", "F", "before")+cri(1, "stdout", "F", strings.Repeat("x", 100))+"2026-01-02T03:04:18Z std")
-	longer := filepath.Join(t.TempDir(), "0.log") // than what is read for so few bytes
+	longer := filepath.Join(t.TempDir(), "0.log") // longer than the part that is read for this limit
 	write(t, longer, cri(1, "stdout", "F", strings.Repeat("y", 14000)+"z"))
-	escaped := filepath.Join(t.TempDir(), "0.log") // six bytes in the file for each one of the text
+	escaped := filepath.Join(t.TempDir(), "0.log") // JSON escapes each byte to six
 	write(t, escaped, docker(1, "stdout", strings.Repeat("\x00", 16<<10))+docker(1, "stdout", strings.Repeat("\x01", 16<<10)))
 	wide := filepath.Join(t.TempDir(), "0.log")
 	write(t, wide, cri(1, "stdout", "F", strings.Repeat("é", 100)))
@@ -420,8 +420,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestDamagedLogs: after a crash a line may begin with NUL bytes, be no record, or lack its newline. Records are shown,
-// and damage is counted.
+// TestDamagedLogs checks logs after a crash: lines that start with NUL bytes, are invalid or lack their newline. Valid
+// records are shown and damaged lines are counted.
 func TestDamagedLogs(t *testing.T) {
 	t.Parallel()
 	const cri, at = "2026-01-02T03:04:05Z stdout F ", "2026-01-02T03:04:05Z"

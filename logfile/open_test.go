@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestOpen: what a container may put in the place of its log leads nowhere and keeps nobody waiting.
+// TestOpen checks that a container cannot redirect or block the reader of its log.
 func TestOpen(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

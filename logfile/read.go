@@ -16,15 +16,14 @@ import (
 
 type Options struct {
 	Since, Until time.Time // zero: no limit
-	Tail         int       // lines from the end; below 0: all
+	Tail         int       // number of lines from the end; below 0: all
 	Stream       string    // Stdout or Stderr; "": both
-	// Follow goes on after the end of the file until Ended reports that nothing
-	// more will come.
+	// Follow continues at the end of the file until Ended reports that the container has ended.
 	Follow bool
 	Ended  func(context.Context) (bool, error)
-	// Damaged is increased for each line that is no record, or has NUL bytes before one; may be nil.
+	// Damaged counts invalid records and lines with leading NUL bytes. May be nil.
 	Damaged *int
-	// Poll is how often Ended is asked; 0: every 500 ms.
+	// Poll is the interval between calls of Ended; 0: 500 ms.
 	Poll time.Duration
 }
 
@@ -48,7 +47,7 @@ func read(ctx context.Context, path string, o Options, watch func(...string) *fs
 	current := &followed{path: path, file: file, lines: lines{damaged: o.Damaged}, buf: make([]byte, 64<<10)}
 	defer func() {
 		current.file.Close()
-		current.next.Close() // there may be none
+		current.next.Close() // may be nil
 	}()
 	wanted := func(e Entry) error {
 		switch {
@@ -97,7 +96,8 @@ func (o Options) tail(ctx context.Context, current *followed, emit func(Entry) e
 	return err
 }
 
-// seekTail goes to the beginning of the last n lines. It reports false if the file is shorter or ends within a line.
+// seekTail seeks to the start of the last n lines. It returns false if the file is shorter or ends with an incomplete
+// line.
 func (f *followed) seekTail(n int) bool {
 	size, err := f.file.Seek(0, io.SeekEnd)
 	if err != nil || size == 0 {
@@ -118,10 +118,10 @@ func (f *followed) seekTail(n int) bool {
 	return start > 0
 }
 
-// tailOffset returns where the last n whole lines begin, 0 or less if there are fewer or one is too long.
+// tailOffset returns the offset of the last n complete lines. It is 0 or less if there are fewer or a line is too long.
 func tailOffset(file io.ReaderAt, size int64, n int) (int64, error) {
 	const block = 64 << 10
-	var tail []byte // what begins at start and is not counted yet
+	var tail []byte // read but not counted yet, from start on
 	found, whole := 0, false
 	for start := size; start > 0 && len(tail) < maxLine; {
 		head := make([]byte, min(start, int64(block)))
@@ -130,7 +130,7 @@ func tailOffset(file io.ReaderAt, size int64, n int) (int64, error) {
 			return 0, err
 		}
 		tail = append(head, tail...)
-		if !whole { // the end of the file may be the beginning of a line
+		if !whole { // the file may end within a line
 			end := bytes.LastIndexByte(tail, '\n') + 1
 			if end == 0 {
 				continue
@@ -140,7 +140,7 @@ func tailOffset(file io.ReaderAt, size int64, n int) (int64, error) {
 		for {
 			line := bytes.LastIndexByte(tail[:len(tail)-1], '\n') + 1
 			if line == 0 {
-				break // it may begin further up
+				break // the line may begin further up
 			}
 			if entry, err := parse(tail[line : len(tail)-1]); err == nil && !entry.Partial() {
 				found++
@@ -154,8 +154,8 @@ func tailOffset(file io.ReaderAt, size int64, n int) (int64, error) {
 	return 0, nil
 }
 
-// LastLines returns the last n lines of a log's current file, or fewer: they have limit bytes together. If the last
-// line alone is longer, its end is returned.
+// LastLines returns up to n of the last lines of a log's current file, with limit bytes in total. If the last line
+// alone is longer, its end is returned.
 func LastLines(path string, n, limit int) []string {
 	f, err := Open(path)
 	if err != nil {
@@ -166,7 +166,7 @@ func LastLines(path string, n, limit int) []string {
 	if err != nil {
 		return nil
 	}
-	// A line has a prefix in the file, and JSON writes up to six bytes for one. A runtime cuts a line at 16 KiB.
+	// Each line has a prefix in the file, and JSON escapes a byte with up to six. Runtimes split lines at 16 KiB.
 	size := max(6*int64(limit)+int64(n)*128, 128<<10)
 	var all []string
 	end := io.NewSectionReader(f, max(info.Size()-size, 0), size)
@@ -189,7 +189,7 @@ func LastLines(path string, n, limit int) []string {
 		text := all[first]
 		if from := len(text) - limit; from > 0 {
 			for end := min(from+utf8.UTFMax-1, len(text)); from < end && !utf8.RuneStart(text[from]); {
-				from++ // no half of a character
+				from++ // start at a whole character
 			}
 			all[first] = text[from:]
 		}
@@ -204,11 +204,11 @@ var errKept = errors.New("the last lines that were asked for are too long: only 
 const entrySize = int(unsafe.Sizeof(Entry{}))
 
 type Last struct {
-	Lines   int // how many
-	max     int // bytes; 0: maxKept
+	Lines   int // maximum number of lines
+	max     int // maximum in bytes; 0: maxKept
 	kept    int
-	size    int  // of entries, in memory
-	cut     bool // they were too much
+	size    int  // memory of the entries
+	cut     bool // entries were dropped because of max
 	entries []Entry
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// thousand is a list as a full node gives it.
+// thousand returns a list of the size of a full node.
 func thousand() *runtimeapi.ListContainersResponse {
 	r := &runtimeapi.ListContainersResponse{}
 	for i := range 1000 {
@@ -44,7 +44,7 @@ func BenchmarkContainers(b *testing.B) {
 	}
 }
 
-// YAML is what people got from sigs.k8s.io/yaml, byte for byte.
+// The output of sigs.k8s.io/yaml is the same, byte for byte.
 func TestYAMLIsAsKubernetesWritesIt(t *testing.T) {
 	t.Parallel()
 	document := `{"b":[],"a":{},"n":null,"t":true,"big":18446744073709551615,"min":-9223372036854775808,"f":1.50,"e":1e3,"tiny":1e-9,"zero":0,

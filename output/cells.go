@@ -13,7 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// shortLength is how much of an id crictl's tables show.
+// shortLength is the length of an id in crictl's tables.
 const shortLength = 13
 
 const unknownCell = "-"
@@ -26,7 +26,8 @@ func shortID(id string, o Options) string {
 	return id[:min(len(id), shortLength)]
 }
 
-// age returns how long ago a time was: on a terminal as kubectl shows it, 4m or 2d3h, else as docker and crictl do.
+// age returns the time since nanos. On a terminal it uses kubectl's form, 4m or 2d3h, otherwise that of docker and
+// crictl.
 func age(nanos int64, o Options) string {
 	if nanos <= 0 {
 		return unknownCell
@@ -41,18 +42,18 @@ func age(nanos int64, o Options) string {
 	return units.HumanDuration(d) + " ago"
 }
 
-// ago is an age within a sentence: 4m ago.
+// ago returns an age for use in a sentence: 4m ago.
 func ago(nanos int64, o Options) string {
 	return duration.HumanDuration(max(o.Now.Sub(time.Unix(0, nanos)), 0)) + " ago"
 }
 
-// size returns bytes in decimal units, as crictl does.
+// size returns a size in decimal units, as crictl does.
 func size(bytes uint64) string { return units.HumanSizeWithPrecision(float64(bytes), 3) }
 
-// orUnknown returns what crictl shows for a missing label.
+// orUnknown returns crictl's text for a missing label.
 func orUnknown(s string) string { return cmp.Or(s, "unknown") }
 
-// enumWord turns CONTAINER_RUNNING or SANDBOX_NOTREADY into Running, NotReady.
+// enumWord converts CONTAINER_RUNNING and SANDBOX_NOTREADY to Running and NotReady.
 func enumWord(s string) string {
 	word := s[strings.IndexByte(s, '_')+1:]
 	switch word {
@@ -64,13 +65,11 @@ func enumWord(s string) string {
 	return word[:1] + strings.ToLower(word[1:])
 }
 
-// maxCell bounds what one name, label or message may take of a table or an
-// error, in bytes; containers choose these texts.
+// maxCell limits the bytes of a name, label or message in a table or an error, because containers choose these texts.
 const maxCell = 4096
 
-// Sanitize makes text that a container controls safe for a terminal: control
-// characters, bidirectional marks and broken UTF-8 become escapes, and text is cut
-// after 4096 bytes.
+// Sanitize makes untrusted text from a container safe for a terminal. It escapes control characters, bidirectional
+// marks and invalid UTF-8, and truncates the text after maxCell bytes.
 func Sanitize(s string) string {
 	ellipsis := ""
 	if len(s) > maxCell {
@@ -85,7 +84,7 @@ func Sanitize(s string) string {
 	return escape(s, "") + ellipsis
 }
 
-// SanitizeText is Sanitize for lines of text: it keeps line ends and tabs, and cuts nothing.
+// SanitizeText is Sanitize for multi-line text: it keeps newlines and tabs and does not truncate.
 func SanitizeText(s string) string {
 	if clean(s) {
 		return s
@@ -93,7 +92,7 @@ func SanitizeText(s string) string {
 	return escape(strings.ReplaceAll(s, "\r\n", "\n"), "\n\t")
 }
 
-// SanitizeColored is SanitizeText that keeps the tones of tables.
+// SanitizeColored is SanitizeText, but keeps the colours of tables.
 func SanitizeColored(s string) string {
 	var b strings.Builder
 	for {
@@ -114,7 +113,7 @@ func SanitizeColored(s string) string {
 	}
 }
 
-// escape escapes what is not clean, but for these control characters.
+// escape escapes unsafe characters except those in but.
 func escape(s, but string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); {
@@ -134,20 +133,20 @@ func escape(s, but string) string {
 	return b.String()
 }
 
-// clean reports whether nothing in s needs an escape.
+// clean reports whether s needs no escapes.
 func clean(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return r < ' ' || r == utf8.RuneError || harmful(r) }) < 0
 }
 
-// harmful reports the runes that JSON allows in strings and that move, hide or reorder text on a terminal:
-// the delete character, C1 controls, bidirectional and zero-width marks, line separators.
+// harmful reports whether JSON allows r in strings although it moves, hides or reorders text on a terminal: DEL, C1
+// controls, bidirectional and zero-width marks, line separators.
 func harmful(r rune) bool {
 	return r >= 0x7f && (unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co) || r == '\u2028' || r == '\u2029')
 }
 
-// Look is a row of the tables of containers and pods, for views that are no table.
+// Look is a row of the table of containers or pods, for views without a table.
 type Look struct {
-	Namespace, Pod, Name string // Name is the container's, "" for a pod
+	Namespace, Pod, Name string // Name is the container's; "" for a pod
 	State                string
 	Tone                 Tone
 	Restarts             uint32

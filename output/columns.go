@@ -8,32 +8,32 @@ import (
 	"strings"
 )
 
-// column is one column of a table over rows of type T.
+// column is a column of a table with rows of type T.
 type column[T any] struct {
-	name  string // upper case, as in the header
-	wide  bool   // shown with -o wide (or by name) only
-	named bool   // shown by name only
+	name  string // in upper case, as in the header
+	wide  bool   // shown only with -o wide or by name
+	named bool   // shown only by name
 	value func(row T, o Options) string
-	// number is what rows are sorted by; nil: the text.
+	// number is the sort key; nil: sort by text.
 	number func(row T) int64
-	// shrink marks a column that is cut when the terminal is narrow, down to least cells.
+	// shrink allows cells to be cut on a narrow terminal, down to the width least.
 	shrink bool
-	least  int  // 0: minShrunk; never less than its header
-	start  bool // it is cut at its beginning: an image's tag is at its end
-	// spare marks a column that is dropped when the terminal is narrower still, the lowest
-	// number first, of equals the last; 0 never is. --columns and -o wide show it in any case.
+	least  int  // 0: minShrunk; never less than the header's width
+	start  bool // cut the beginning, because an image's tag is at the end
+	// spare allows the column to be dropped on a narrow terminal: the lowest number first, then the rightmost column. 0
+	// is never dropped, and --columns and -o wide show all columns.
 	spare int
-	width int // the least, of columns that are written before all of their cells are known
-	// prose marks sentences. They are not cut, but go on lines of their own.
+	width int // minimum width in a growing table
+	// prose marks sentences. They are wrapped to lines of their own instead of cut.
 	prose bool
-	tone  func(row T, o Options) tone // the colour of a row's cell; nil: none
+	tone  func(row T, o Options) tone // colour of a cell; may be nil
 }
 
 func by[T any, N int64 | uint64 | uint32](number func(T) N) func(T) int64 {
 	return func(row T) int64 { return int64(number(row)) }
 }
 
-// sortKey returns the text that compareText sorts a row by.
+// sortKey returns a row's text for compareText.
 func (c column[T]) sortKey(row T, o Options) string {
 	if c.number == nil {
 		return c.value(row, o)
@@ -41,8 +41,7 @@ func (c column[T]) sortKey(row T, o Options) string {
 	return strconv.FormatInt(c.number(row), 10)
 }
 
-// key is the form of a column's name that people type: "POD ID" is "pod-id".
-// "CPU %" is "cpu", and "NET I/O" is "net".
+// key returns the name of a column as users type it: "POD ID" is "pod-id", "CPU %" is "cpu" and "NET I/O" is "net".
 func key(name string) string {
 	name = strings.ReplaceAll(strings.ToLower(name), " ", "-")
 	switch name {
@@ -54,10 +53,9 @@ func key(name string) string {
 	return strings.TrimSuffix(name, "-i/o")
 }
 
-// Columns are the names that --columns and --sort take for a view.
+// Columns are the column names of a view that --columns and --sort accept.
 type Columns []string
 
-// Columns of the views.
 var (
 	ContainerColumns = keys(containerColumns)
 	PodColumns       = keys(podColumns)
@@ -77,8 +75,7 @@ func keys[T any](columns []column[T]) Columns {
 	return each(columns, func(c column[T]) string { return key(c.name) })
 }
 
-// Check reports whether a view has the columns that o names, before there is
-// anything to show.
+// Check validates the column names in o before any data is requested.
 func (c Columns) Check(o Options) error {
 	wanted := slices.Clone(o.Columns)
 	if o.Sort != "" {
@@ -122,13 +119,13 @@ func choose[T any](columns []column[T], o Options) ([]column[T], error) {
 	return chosen, nil
 }
 
-// sortColumn returns the column that o.Sort names.
+// sortColumn returns the column in o.Sort and whether the order is descending.
 func sortColumn(o Options) (name string, down bool) {
 	name, down = strings.CutPrefix(o.Sort, "-")
 	return key(strings.TrimSpace(name)), down
 }
 
-// order sorts rows by the column that o.Sort names, keeping the order of equals.
+// order sorts rows by the column in o.Sort. The sort is stable.
 func order[T any](rows []T, columns []column[T], o Options) ([]T, error) {
 	if o.Sort == "" {
 		return rows, nil
@@ -158,7 +155,7 @@ func inOrder(down bool) func(a, b string) int {
 	return compareText
 }
 
-// compareText orders numbers by their size, before all other texts.
+// compareText sorts integers by value and before all other texts.
 func compareText(a, b string) int {
 	n, errA := strconv.Atoi(a)
 	m, errB := strconv.Atoi(b)

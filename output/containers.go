@@ -27,12 +27,12 @@ type made interface {
 	GetId() string
 }
 
-// newestRank orders as newestFirst does, for lists of several nodes.
+// newestRank returns a string that sorts like newestFirst, for lists of several nodes.
 func newestRank[T made](row T) string {
 	return fmt.Sprintf("%019d %s", math.MaxInt64-max(row.GetCreatedAt(), 0), row.GetId())
 }
 
-// newestFirst orders a list by time of creation, then id.
+// newestFirst sorts by creation time, newest first, then by id.
 func newestFirst[T made](rows []T) []T {
 	rows = slices.Clone(rows)
 	slices.SortStableFunc(rows, func(a, b T) int {
@@ -41,8 +41,7 @@ func newestFirst[T made](rows []T) []T {
 	return rows
 }
 
-// containerColumns give way on a narrow terminal so that what is left says which container
-// it is and how it is.
+// containerColumns are dropped on a narrow terminal so that the name and state of each container remain.
 var containerColumns = []column[container]{
 	{name: "CONTAINER", spare: 6, value: func(c container, o Options) string { return shortID(c.GetId(), o) }},
 	{name: "IMAGE", shrink: true, least: 15, start: true, spare: 3, value: containerImage},
@@ -68,7 +67,7 @@ var containerColumns = []column[container]{
 	})},
 }
 
-// crictlColumns are crictl's columns of a list, and those that -o wide adds.
+// crictlColumns are crictl's columns of a list and the additional ones of -o wide.
 type crictlColumns struct{ plain, wide []string }
 
 var crictlContainerColumns = crictlColumns{
@@ -76,7 +75,7 @@ var crictlContainerColumns = crictlColumns{
 	wide:  []string{"IMAGE ID", "IMAGE REF"},
 }
 
-// asCrictl returns the columns that crictl shows, with Options.Crictl.
+// asCrictl returns crictl's columns if Options.Crictl is set.
 func asCrictl[T any](columns []column[T], as crictlColumns, o Options) []column[T] {
 	if !o.Crictl {
 		return columns
@@ -89,12 +88,12 @@ func asCrictl[T any](columns []column[T], as crictlColumns, o Options) []column[
 	return columns
 }
 
-// Needs are what the columns of containers need in addition to the list.
+// Needs lists data that the columns require in addition to the list itself.
 type Needs struct {
-	Dead      bool // the status of those that have ended
-	Statuses  bool // the status of all
-	Verbose   bool // ... with the runtime's own details
-	Sandboxes bool // the sandboxes' status, with these details
+	Dead      bool // status of exited containers
+	Statuses  bool // status of all containers
+	Verbose   bool // statuses with the runtime's verbose info
+	Sandboxes bool // verbose status of sandboxes
 }
 
 func ContainerNeeds(o Options) (n Needs) {
@@ -119,7 +118,7 @@ func ContainerNeeds(o Options) (n Needs) {
 	return n
 }
 
-// containerState returns the state and, of one that has ended, why and when.
+// containerState returns the state. For an exited container it adds the reason and the time.
 func containerState(c container, o Options) string {
 	word := enumWord(c.GetState().String())
 	if o.Crictl {
@@ -139,9 +138,9 @@ func containerState(c container, o Options) string {
 		return word
 	}
 	switch reason := s.GetReason(); reason {
-	case "StartError", "ContainerCannotRun": // containerd's and Docker's words for a command that could not be started
+	case "StartError", "ContainerCannotRun": // reasons of containerd and Docker if a command could not be started
 		word = reason
-	case "", "Error", "Completed": // what the status says, too
+	case "", "Error", "Completed": // add nothing to the exit status
 		word = fmt.Sprintf("%s (%d)", word, s.GetExitCode())
 	default:
 		word = fmt.Sprintf("%s (%d, %s)", word, s.GetExitCode(), reason)
@@ -154,7 +153,7 @@ func containerState(c container, o Options) string {
 
 const waitsUntil = ", next in "
 
-// waiting returns a state with the time of the next start where that is known.
+// waiting returns a state with the time of the next start, if known.
 func waiting(word string, next time.Time, o Options) string {
 	if next.IsZero() {
 		return word
@@ -162,7 +161,7 @@ func waiting(word string, next time.Time, o Options) string {
 	return word + waitsUntil + duration.HumanDuration(max(next.Sub(o.Now), 0))
 }
 
-// FailedContainer returns the first container that the table shows as failed, nil for none.
+// FailedContainer returns the first container that the table shows as failed, or nil.
 func FailedContainer(containers []*runtimeapi.Container, o Options) *runtimeapi.Container {
 	if i := slices.IndexFunc(containers, func(c container) bool { return containerTone(c, o) == bad }); i >= 0 && o.ForPeople() {
 		return containers[i]
@@ -189,7 +188,7 @@ func containerTone(c container, o Options) tone {
 	return faint
 }
 
-// restarts returns how often a container was restarted: the kubelet's count, which is also the attempt's number.
+// restarts returns the restart count: the kubelet's annotation, otherwise the attempt, which is the same number.
 func restarts(c container) uint32 {
 	if n, err := strconv.ParseUint(c.GetAnnotations()[kube.AnnotationRestartCount], 10, 32); err == nil {
 		return uint32(n)
@@ -197,7 +196,8 @@ func restarts(c container) uint32 {
 	return containerAttempt(c)
 }
 
-// ofStatus returns a cell with a text of the status. With dead it is unknown unless the container has ended.
+// ofStatus returns a cell with a value of the container's status. With dead it is unknown unless the container has
+// exited.
 func ofStatus(dead bool, text func(*runtimeapi.ContainerStatus, Options) string) func(container, Options) string {
 	return func(c container, o Options) string {
 		s := o.Statuses[c.GetId()].GetStatus()
@@ -217,14 +217,14 @@ func mountText(m *runtimeapi.Mount) string {
 	return text
 }
 
-// containerPID returns the process of a running container, from the details that runtimes add.
+// containerPID returns the PID of a running container from the runtime's verbose info.
 func containerPID(c container, o Options) string {
 	var details struct {
 		Pid int `json:"pid"`
 	}
 	info := o.Statuses[c.GetId()].GetInfo()
 	if json.Unmarshal([]byte(info["info"]), &details) != nil || details.Pid == 0 {
-		details.Pid, _ = strconv.Atoi(info["pid"]) // 0 if there is none
+		details.Pid, _ = strconv.Atoi(info["pid"]) // 0 if missing
 	}
 	if details.Pid == 0 || c.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return unknownCell
@@ -232,7 +232,7 @@ func containerPID(c container, o Options) string {
 	return fmt.Sprint(details.Pid)
 }
 
-// containerCommand returns what a container runs, from the details that runtimes add.
+// containerCommand returns a container's command line from the runtime's verbose info.
 func containerCommand(c container, o Options) string {
 	var details struct {
 		Spec struct {
@@ -241,22 +241,22 @@ func containerCommand(c container, o Options) string {
 			} `json:"process"`
 		} `json:"runtimeSpec"`
 	}
-	_ = json.Unmarshal([]byte(o.Statuses[c.GetId()].GetInfo()["info"]), &details) // not every runtime has it, or as JSON
+	_ = json.Unmarshal([]byte(o.Statuses[c.GetId()].GetInfo()["info"]), &details) // some runtimes have no info, or not as JSON
 	return cmp.Or(strings.Join(details.Spec.Process.Args, " "), unknownCell)
 }
 
-// PortMapping is a port in what runtimes tell of a sandbox, and in the kubelet's annotation.
+// PortMapping is a port in a runtime's verbose sandbox info or in the kubelet's annotation.
 type PortMapping struct {
 	ContainerPort int32  `json:"containerPort"`
 	HostPort      int32  `json:"hostPort"`
-	Protocol      any    `json:"protocol"` // TCP, or the number of the CRI's enumeration, where 0 may be left out
+	Protocol      any    `json:"protocol"` // TCP, or the number of CRI's enumeration; 0 may be omitted
 	CRIContainer  int32  `json:"container_port"`
 	CRIHost       int32  `json:"host_port"`
 	HostIP        string `json:"hostIP"`
 	CRIHostIP     string `json:"host_ip"`
 }
 
-// Forwards reports whether the port of the host with this number and protocol ends here; "" is any protocol.
+// Forwards reports whether the mapping forwards this host port and protocol; "" is any protocol.
 func (p PortMapping) Forwards(port int32, protocol string) bool {
 	return cmp.Or(p.HostPort, p.CRIHost) == port && (protocol == "" || p.protocol() == protocol)
 }
@@ -282,7 +282,7 @@ func (p PortMapping) String() string {
 	return text + "/" + p.protocol()
 }
 
-// SandboxPorts returns the port mappings in what runtimes tell of a sandbox.
+// SandboxPorts returns the port mappings in a runtime's verbose sandbox info.
 func SandboxPorts(r *runtimeapi.PodSandboxStatusResponse) []PortMapping {
 	var details struct {
 		Ports  []PortMapping `json:"portMappings"`
@@ -296,7 +296,7 @@ func SandboxPorts(r *runtimeapi.PodSandboxStatusResponse) []PortMapping {
 	return append(details.Ports, details.Config.Ports...)
 }
 
-// containerPorts returns the ports that a kubelet has noted for the container, else those of its pod.
+// containerPorts returns the ports in the kubelet's annotation of the container, otherwise those of its pod.
 func containerPorts(c container, o Options) string {
 	var ports []PortMapping
 	if json.Unmarshal([]byte(c.GetAnnotations()[kube.AnnotationPorts]), &ports) != nil || len(ports) == 0 {
@@ -305,8 +305,8 @@ func containerPorts(c container, o Options) string {
 	return cmp.Or(strings.Join(each(ports, PortMapping.String), ", "), unknownCell)
 }
 
-// containerImage returns the reference the container was made from, or, as crictl does, the image that it has, which is
-// an id where a kubelet made it; an id is cut.
+// containerImage returns the image reference that the container was created from. With Options.Crictl it returns the
+// image in the container's record, as crictl does; this is an id if a kubelet created the container. Ids are shortened.
 func containerImage(c container, o Options) string {
 	image := c.GetImage().GetImage()
 	if !o.Crictl {
@@ -322,23 +322,22 @@ func isImageID(c container, image string) bool {
 	return image == c.GetImageId() || image == c.GetImageRef() && len(strings.TrimPrefix(image, "sha256:")) == 64
 }
 
-// NeedsImages reports whether the view of containers that o asks for would show an id in place of an image's name.
+// NeedsImages reports whether the view of containers would show an id instead of an image's name.
 func NeedsImages(containers []container, o Options) bool {
 	return !o.Quiet && !o.Crictl && !o.Format.ForMachines() && slices.ContainsFunc(containers, func(c container) bool {
 		return isImageID(c, cmp.Or(c.GetImage().GetUserSpecifiedImage(), c.GetImage().GetImage()))
 	})
 }
 
-// containerName returns the name in the metadata or, where a runtime leaves the
-// metadata empty, in the kubelet's label.
+// containerName returns the name in the metadata or, if a runtime leaves the metadata empty, in the kubelet's label.
 func containerName(c container) string {
 	return cmp.Or(c.GetMetadata().GetName(), c.GetLabels()[kube.LabelContainerName])
 }
 
 func containerAttempt(c container) uint32 { return c.GetMetadata().GetAttempt() }
 
-// podNameOf returns the name of c's pod: its label or, where a container was made
-// without the kubelet's labels, its sandbox's name.
+// podNameOf returns the pod's name from the container's labels or, if it was created without kubelet labels, from its
+// sandbox.
 func podNameOf(c container, o Options) string {
 	return cmp.Or(c.GetLabels()[kube.LabelPodName], o.Pods[c.GetPodSandboxId()].GetName())
 }
@@ -347,8 +346,8 @@ func podNamespaceOf(c container, o Options) string {
 	return cmp.Or(c.GetLabels()[kube.LabelPodNamespace], o.Pods[c.GetPodSandboxId()].GetNamespace())
 }
 
-// NeedsPods reports whether the view of containers that o asks for would be
-// better with o.Pods: a table or names, and a container without pod labels.
+// NeedsPods reports whether the view needs Options.Pods: it is a table or a list of names, and a container has no pod
+// labels.
 func NeedsPods(containers []container, o Options) bool {
 	if o.Quiet || o.Format.ForMachines() && o.Format.Kind != Name {
 		return false
@@ -371,7 +370,7 @@ func Containers(w io.Writer, r *runtimeapi.ListContainersResponse, o Options) er
 	}, o)
 }
 
-// containerReference returns namespace/pod/container, or the id where these are not known.
+// containerReference returns namespace/pod/container, or the id if a part is unknown.
 func containerReference(c container, o Options) string {
 	namespace, pod, name := podNamespaceOf(c, o), podNameOf(c, o), containerName(c)
 	if namespace == "" || pod == "" || name == "" {

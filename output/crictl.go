@@ -18,11 +18,10 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// crictl shows objects as lines of "Name: value" where crishim has columns: in its lists with -v, and
-// with -o table of what is one object. Options.Crictl asks for these texts; what follows writes them to
-// the letter, because scripts cut values out of them.
+// crictl prints lines of "Name: value" in its lists with -v and for single objects with -o table. Options.Crictl
+// selects these texts. They are reproduced exactly, because scripts parse them.
 
-// crictlTable writes a table as crictl does: cells are at least 20 wide on any terminal.
+// crictlTable writes a table as crictl does: cells have at least 20 columns whatever the terminal's width.
 func crictlTable(w io.Writer, cells [][]string) error {
 	t := tabwriter.NewWriter(w, 20, 1, gap, ' ', 0)
 	for _, line := range cells {
@@ -35,7 +34,7 @@ func crictlTable(w io.Writer, cells [][]string) error {
 
 type longText struct{ bytes.Buffer }
 
-// line writes a value, "" where there is none.
+// line writes a name and its value, or nothing if the value is empty.
 func (t *longText) line(name, value string) {
 	if value != "" {
 		fmt.Fprintf(t, "%s: %s\n", name, Sanitize(value))
@@ -52,7 +51,7 @@ func (t *longText) pairs(name string, pairs map[string]string) {
 	}
 }
 
-// info writes the entries of a verbose answer as Go prints a map.
+// info writes the verbose info as Go prints a map.
 func (t *longText) info(info map[string]string) {
 	if len(info) == 0 {
 		return
@@ -69,12 +68,12 @@ func (t *longText) info(info map[string]string) {
 	fmt.Fprintf(t, "Info: map[%s]\n", strings.Join(entries, " "))
 }
 
-// crictlAge returns an age as crictl prints it, whatever the tables do.
+// crictlAge returns an age in crictl's form, which differs from the tables.
 func crictlAge(nanos int64, o Options) string {
 	return units.HumanDuration(o.Now.Sub(time.Unix(0, nanos))) + " ago"
 }
 
-// crictlTime returns a time as Go prints it.
+// crictlTime returns a time in Go's default form.
 func crictlTime(nanos int64, o Options) string { return time.Unix(0, nanos).In(o.location()).String() }
 
 func writeLong[T any](w io.Writer, rows []T, separator string, text func(*longText, T)) error {

@@ -7,17 +7,17 @@ import (
 	"slices"
 )
 
-// Bounds of a DiskSize.
+// Accuracy of a DiskSize.
 const (
 	AtMost  = "at most"
 	AtLeast = "at least"
 	About   = "about"
 )
 
-// DiskSize is how much of a disk something takes, or would free.
+// DiskSize is an amount of disk space that is used or could be freed.
 type DiskSize struct {
 	Bytes uint64 `json:"bytes"`
-	Bound string `json:"bound,omitempty"` // AtMost, AtLeast or About; "": it is exact
+	Bound string `json:"bound,omitempty"` // AtMost, AtLeast or About; "": exact
 }
 
 func (s DiskSize) String() string {
@@ -35,7 +35,7 @@ func (s DiskSize) Plus(other DiskSize) DiskSize {
 	return DiskSize{Bytes: s.Bytes + other.Bytes, Bound: bound}
 }
 
-// DiskUse is a line of `crishim df`: all objects of one type. An unknown figure is nil.
+// DiskUse is a row of `crishim df` with the objects of one type. Unknown figures are nil.
 type DiskUse struct {
 	Type        string       `json:"type"`
 	Count       *int         `json:"count"`
@@ -46,7 +46,7 @@ type DiskUse struct {
 	Objects     []DiskObject `json:"objects,omitempty"`
 }
 
-// DiskObject is one object of a type.
+// DiskObject is an object of a type.
 type DiskObject struct {
 	Name        string    `json:"name"`
 	ID          string    `json:"id,omitempty"`
@@ -55,7 +55,7 @@ type DiskObject struct {
 	Reclaimable *DiskSize `json:"reclaimable"`
 }
 
-// diskRow is a line of the table: a type, or an object of it.
+// diskRow is a row of the table: a type or one of its objects.
 type diskRow struct {
 	DiskUse
 
@@ -93,7 +93,7 @@ var diskColumns = []column[diskRow]{
 	{name: "NOTE", prose: true, value: func(r diskRow, _ Options) string { return r.Note }},
 }
 
-// DiskUsage writes what takes up a disk, with the objects of each type where they are listed.
+// DiskUsage writes disk usage by type, followed by the objects of each type if listed.
 func DiskUsage(w io.Writer, usage []DiskUse, o Options) error {
 	columns, rows := slices.Clone(diskColumns), []diskRow(nil)
 	for _, u := range usage {

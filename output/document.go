@@ -10,14 +10,13 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"go.yaml.in/yaml/v2" // what sigs.k8s.io/yaml writes with, and so the same bytes
+	"go.yaml.in/yaml/v2" // the encoder of sigs.k8s.io/yaml, for identical output
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 )
 
-// marshalProto returns the JSON of a CRI message in crictl's shape: every field
-// present, lowerCamelCase names, enums by name, 64-bit integers as strings.
-// protojson's spacing differs between builds on purpose; it is removed here.
+// marshalProto returns the JSON of a CRI message as crictl prints it: all fields present, lowerCamelCase names, enums
+// by name, 64-bit integers as strings. It removes protojson's spaces, which differ between builds on purpose.
 func marshalProto(m proto.Message) ([]byte, error) {
 	raw, err := protojson.MarshalOptions{EmitDefaultValues: true}.Marshal(m)
 	if err != nil {
@@ -42,7 +41,7 @@ func compactJSON(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-// decode returns raw as maps, slices and exact numbers.
+// decode returns raw as maps, slices and json.Number.
 func decode(raw []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -53,8 +52,8 @@ func decode(raw []byte) (any, error) {
 	return v, nil
 }
 
-// numbers replaces each json.Number in v by an int64, a uint64 or a float64,
-// the first that holds it: templates compare and print numbers, not strings.
+// numbers replaces each json.Number by the first of int64, uint64 and float64 that can hold it, because templates
+// compare and print numbers.
 func numbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -114,8 +113,8 @@ func renderDocument(w io.Writer, root []byte, kind Kind, compiled renderer) erro
 	return err
 }
 
-// EscapeJSON writes characters that a terminal obeys as \u escapes, which programs read as the
-// same text. JSON has such characters in strings only.
+// EscapeJSON replaces characters that affect a terminal by \u escapes. Parsers read the same text. In JSON such
+// characters occur in strings only.
 func EscapeJSON(b []byte) []byte {
 	if bytes.IndexFunc(b, harmful) < 0 {
 		return b
@@ -135,12 +134,11 @@ func EscapeJSON(b []byte) []byte {
 	return out
 }
 
-// marshalYAML writes a JSON document as YAML. The library writes what moves or
-// reorders text as it is, so such strings go through it under stand-ins, and
-// stand in the end between double quotes, with escapes. Programs read the same text.
+// marshalYAML converts a JSON document to YAML. The library does not escape characters that move or reorder text. Such
+// strings are replaced by placeholders before encoding, and the placeholders by double-quoted strings with escapes
+// afterwards. Parsers read the same text.
 func marshalYAML(root []byte) ([]byte, error) {
-	// sigs.k8s.io/yaml would read the JSON with the parser of YAML, which
-	// takes longer than all the rest.
+	// sigs.k8s.io/yaml would parse the JSON with a YAML parser, which takes longer than everything else here.
 	document, err := decode(root)
 	if err != nil {
 		return nil, err
@@ -160,13 +158,13 @@ func marshalYAML(root []byte) ([]byte, error) {
 	return out, nil
 }
 
-// standIns are words without any meaning to YAML, and the escaped strings that they stand for.
+// standIns are placeholders without special meaning in YAML and the escaped strings for them.
 type standIns struct {
 	prefix string
-	texts  []string // name, text, name, text ...
+	texts  []string // placeholder, text, placeholder, text, ...
 }
 
-// replace puts stand-ins for the strings in v that need escapes.
+// replace substitutes placeholders for the strings in v that need escapes.
 func (s *standIns) replace(v any) any {
 	switch v := v.(type) {
 	case string:
@@ -187,8 +185,8 @@ func (s *standIns) replace(v any) any {
 	return v
 }
 
-// longKey is the length from which YAML writes a key on a line of its own, as it must a
-// stand-in for such a key.
+// longKey is the length from which YAML uses the "? key" form. A placeholder for such a key must have at least this
+// length.
 const longKey = 128
 
 func (s *standIns) replaceString(text string) string {
@@ -205,8 +203,7 @@ func (s *standIns) replaceString(text string) string {
 	return name
 }
 
-// quoteYAML writes a string between double quotes. The escapes of JSON are YAML's
-// too, but for runes that take two of them.
+// quoteYAML double-quotes a string. JSON's escapes are valid in YAML except surrogate pairs.
 func quoteYAML(text string) string {
 	var b strings.Builder
 	for _, r := range text {
@@ -216,7 +213,7 @@ func quoteYAML(text string) string {
 		case harmful(r):
 			fmt.Fprintf(&b, `\u%04x`, r)
 		default:
-			quoted, err := json.Marshal(string(r)) // of a string: no error
+			quoted, err := json.Marshal(string(r)) // cannot fail for a string
 			if err == nil {
 				b.Write(quoted[1 : len(quoted)-1])
 			}

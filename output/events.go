@@ -19,8 +19,7 @@ type eventRow struct {
 	name, pod string
 }
 
-// ended returns the status of the container of a stopped event: others may show an end that
-// came later.
+// ended returns the status of the container of a stopped event. Events of other types may already show a later exit.
 func (e eventRow) ended() *runtimeapi.ContainerStatus {
 	c := eventContainer(e.event)
 	if e.GetContainerEventType() != runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT || c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
@@ -29,7 +28,7 @@ func (e eventRow) ended() *runtimeapi.ContainerStatus {
 	return c
 }
 
-// Times of one length: a day's in a terminal, else the date as well.
+// Time formats of constant width: the time of day on a terminal, otherwise with the date.
 const (
 	eventClock = "15:04:05.000"
 	eventTime  = "2006-01-02T15:04:05.000Z07:00"
@@ -78,8 +77,8 @@ func eventTone(e eventRow, _ Options) tone {
 	return plain
 }
 
-// eventContainer returns the status of the container that an event is about; nil
-// for one about the pod itself, and where the runtime does not send it.
+// eventContainer returns the status of the event's container. It is nil for an event about the pod itself, and if the
+// runtime does not send it.
 func eventContainer(e event) *runtimeapi.ContainerStatus {
 	for _, c := range e.GetContainersStatuses() {
 		if c.GetId() == e.GetContainerId() {
@@ -89,16 +88,16 @@ func eventContainer(e event) *runtimeapi.ContainerStatus {
 	return nil
 }
 
-// Events writes container events as they come: a line each for people, a
-// document each for machines. Its default is crictl's JSON.
+// Events writes container events as they arrive, as table rows or as one document each. The default format is crictl's
+// JSON.
 type Events struct {
 	w     io.Writer
 	o     Options
 	table *growing[eventRow]
-	names map[string]eventRow // by container: the event of a removal has them no more
+	names map[string]eventRow // by container id, because a deletion event has no names
 }
 
-// NewEvents returns a writer of events, and writes the header of its table.
+// NewEvents returns a writer of events. It writes the header of the table.
 func NewEvents(w io.Writer, o Options) (_ *Events, err error) {
 	e := &Events{w: w, o: o, names: map[string]eventRow{}}
 	if o.Format.Kind == Table || o.Format.Kind == Wide {
@@ -111,7 +110,7 @@ func NewEvents(w io.Writer, o Options) (_ *Events, err error) {
 	return e, err
 }
 
-// Known notes the names of containers that exist before the first event.
+// Known records the names of containers that exist before the first event.
 func (e *Events) Known(containers []*runtimeapi.Container) {
 	for _, c := range containers {
 		namespace, pod := podNamespaceOf(c, e.o), podNameOf(c, e.o)
@@ -126,7 +125,7 @@ func (e *Events) Write(one *runtimeapi.ContainerEventResponse) error {
 	return renderOne(e.w, view{fallback: JSON, items: messages([]event{one}), names: []string{one.GetContainerId()}}, e.o)
 }
 
-// named returns the row of an event, with names from it or an earlier one.
+// named returns the row of an event with the names from this or an earlier event.
 func (e *Events) named(one event) eventRow {
 	status := one.GetPodSandboxStatus()
 	pod := orUnknown(status.GetMetadata().GetNamespace()) + "/" + orUnknown(status.GetMetadata().GetName())
@@ -146,9 +145,9 @@ func (e *Events) named(one event) eventRow {
 	return eventRow{one, orUnknown(known.name), pod}
 }
 
-// renderOne writes one of several documents.
+// renderOne writes one document of a stream.
 func renderOne(w io.Writer, v view, o Options) error {
-	if o.Format.Kind == YAML { // else the documents could not be told apart
+	if o.Format.Kind == YAML { // separates the documents
 		if _, err := io.WriteString(w, "---\n"); err != nil {
 			return err
 		}

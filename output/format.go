@@ -11,11 +11,9 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// Kind is the family of an output format. With Default the view chooses: a table for lists,
-// JSON for inspections.
+// Kind is the kind of an output format. Default is a table for lists and JSON for inspections.
 type Kind int
 
-// The kinds of output.
 const (
 	Default Kind = iota
 	Table
@@ -30,7 +28,7 @@ const (
 
 type Format struct {
 	Kind     Kind
-	compiled renderer // of a template
+	compiled renderer // set for a template
 }
 
 // renderer applies a compiled template to a decoded JSON document.
@@ -42,11 +40,10 @@ var kindsByName = map[string]Kind{
 	"": Default, "table": Table, "wide": Wide, "json": JSON, "jsonl": JSONL, "yaml": YAML, "name": Name,
 }
 
-// FormatNames lists what ParseFormat accepts, for help texts.
+// FormatNames lists the formats of ParseFormat for help texts.
 func FormatNames() string { return strings.Join(formatNames, "|") }
 
-// ParseFormat reads the value of -o. A template is compiled here, so that a
-// mistake in it is known before anything is dialled.
+// ParseFormat parses the value of -o. It compiles templates, so that mistakes are found before any dial.
 func ParseFormat(s string) (Format, error) {
 	if kind, ok := kindsByName[s]; ok {
 		return Format{Kind: kind}, nil
@@ -67,12 +64,12 @@ func ParseFormat(s string) (Format, error) {
 	return Format{}, fmt.Errorf("unknown output format %q: must be %s", s, FormatNames())
 }
 
-// ForMachines reports whether programs read this format.
+// ForMachines reports whether the format is meant for programs.
 func (f Format) ForMachines() bool {
 	return f.Kind != Default && f.Kind != Table && f.Kind != Wide
 }
 
-// templateFunctions are the ones that crictl's templates may call, and join.
+// templateFunctions are the functions of crictl's templates, and join.
 var templateFunctions = template.FuncMap{
 	"json": func(v any) (string, error) {
 		b, err := compactJSON(v)
@@ -90,8 +87,7 @@ var templateFunctions = template.FuncMap{
 	},
 }
 
-// title upper-cases the first letter of each word; an underscore, as in
-// CONTAINER_RUNNING, is part of one.
+// title capitalizes each word. An underscore, as in CONTAINER_RUNNING, does not end a word.
 func title(s string) string {
 	previous := ' '
 	return strings.Map(func(r rune) rune {
@@ -103,7 +99,7 @@ func title(s string) string {
 	}, s)
 }
 
-// newGoTemplate compiles a Go template. A name that the document lacks is an error.
+// newGoTemplate compiles a Go template. A field that the document lacks is an error.
 func newGoTemplate(text string) (Format, error) {
 	t, err := template.New("output").Option("missingkey=error").Funcs(templateFunctions).Parse(text)
 	if err != nil {
@@ -118,8 +114,7 @@ func newGoTemplate(text string) (Format, error) {
 	}}, nil
 }
 
-// newJSONPath compiles a JSONPath template as kubectl has it. The braces may
-// be left away around a single expression.
+// newJSONPath compiles a kubectl JSONPath template. The braces around a single expression are optional.
 func newJSONPath(text string) (Format, error) {
 	full := text
 	if !strings.Contains(full, "{") {
@@ -129,7 +124,7 @@ func newJSONPath(text string) (Format, error) {
 		}
 	}
 	if full == "{.}" {
-		full = "{@}" // what kubectl's users mean by it
+		full = "{@}" // the meaning of an empty template in kubectl
 	}
 	path := jsonpath.New("output").AllowMissingKeys(true)
 	if err := path.Parse(full); err != nil {

@@ -15,7 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// update is set by `make golden`: expected output is rewritten, not compared.
+// update is set by `make golden`. Golden files are then rewritten instead of compared.
 var update = os.Getenv("CRISHIM_UPDATE_GOLDEN") != ""
 
 var now = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
@@ -174,7 +174,7 @@ func TestGolden(t *testing.T) {
 			Id: longID, Metadata: &runtimeapi.ContainerMetadata{Name: "job"}, State: runtimeapi.ContainerState_CONTAINER_EXITED, ExitCode: 137, Reason: "OOMKilled",
 		}},
 	}
-	// A container that has ended by the time its start is told.
+	// The container has already ended when its start event arrives.
 	lateStart := proto.CloneOf(ended)
 	lateStart.ContainerEventType = runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT
 	events := func(o Options) func(io.Writer) error {
@@ -221,7 +221,7 @@ func fsInfo() *runtimeapi.ImageFsInfoResponse {
 	}}}
 }
 
-// golden compares got with testdata/NAME.golden, or rewrites it.
+// golden compares got with testdata/NAME.golden, or updates the file.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".golden")

@@ -10,13 +10,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// growing is a table that is written before all of its rows are known.
+// growing is a table whose rows arrive over time.
 type growing[T any] struct {
 	w      io.Writer
 	shown  []column[T]
 	widths []int
 	space  int
-	fixed  bool // the widths: on a terminal
+	fixed  bool // widths are fixed, on a terminal
 }
 
 func grow[T any](w io.Writer, rows []T, columns []column[T], o Options) (*growing[T], error) {
@@ -44,7 +44,7 @@ func grow[T any](w io.Writer, rows []T, columns []column[T], o Options) (*growin
 	return g, nil
 }
 
-// least returns the widths of the cells that are known, and at least those that the columns expect.
+// least returns the widths of the known cells, and at least the expected widths of the columns.
 func (g *growing[T]) least(shown []column[T], rows []T, o Options) []int {
 	widths := widthsOf(cellsOf(rows, shown, o), len(shown))
 	for i, c := range shown {
@@ -53,8 +53,8 @@ func (g *growing[T]) least(shown []column[T], rows []T, o Options) []int {
 	return widths
 }
 
-// fit chooses the columns that a terminal has room for, and gives the rest of the room to
-// shrinking columns, whose later cells may be longer.
+// fit selects the columns that fit the terminal and gives the remaining width to shrinking columns, because later cells
+// may be longer.
 func (g *growing[T]) fit(shown []column[T], rows []T, o Options) ([]column[T], []int) {
 	widths := g.least(shown, rows, o)
 	if lineWidth(widths, gap) > o.Width {
@@ -81,11 +81,11 @@ func (g *growing[T]) fit(shown []column[T], rows []T, o Options) ([]column[T], [
 }
 
 func (g *growing[T]) row(row T, o Options) error {
-	o.NoHeaders = true // for the painter: the row is the first line
+	o.NoHeaders = true // the row is the painter's first line
 	return g.line(each(g.shown, func(c column[T]) string { return Sanitize(c.value(row, o)) }), painter([]T{row}, g.shown, o))
 }
 
-// line writes one row. In a pipe a cell that is wider than any before moves its column.
+// line writes one row. In a pipe, a cell that is wider than all before widens its column.
 func (g *growing[T]) line(cells []string, paint func(int, int, string) string) error {
 	var b strings.Builder
 	for i, cell := range cells {
@@ -105,8 +105,7 @@ func (g *growing[T]) line(cells []string, paint func(int, int, string) string) e
 	return err
 }
 
-// Changes writes a list and then, each time that it is shown again, the rows that have
-// changed, for machines as a document each.
+// Changes writes a list and, on each later call, only the changed rows. Machine formats have a document per row.
 type Changes struct {
 	w          io.Writer
 	containers changes[container]
@@ -115,7 +114,6 @@ type Changes struct {
 
 func NewChanges(w io.Writer) *Changes { return &Changes{w: w} }
 
-// Containers shows a list of containers.
 func (c *Changes) Containers(list []*runtimeapi.Container, o Options) error {
 	columns := asCrictl(containerColumns, crictlContainerColumns, o)
 	return c.containers.show(c.w, newestFirst(list), columns, func(one container) view {
@@ -123,7 +121,6 @@ func (c *Changes) Containers(list []*runtimeapi.Container, o Options) error {
 	}, o)
 }
 
-// Pods shows a list of pods.
 func (c *Changes) Pods(list []*runtimeapi.PodSandbox, o Options) error {
 	columns := asCrictl(podColumns, crictlPodColumns, o)
 	return c.pods.show(c.w, newestFirst(list), columns, func(one pod) view {
@@ -134,7 +131,7 @@ func (c *Changes) Pods(list []*runtimeapi.PodSandbox, o Options) error {
 type changes[T interface{ GetId() string }] struct {
 	table *growing[T]
 	known map[string]T
-	looks map[string]string // of each row, without the time that goes by
+	looks map[string]string // text of each row, without ages
 }
 
 func (c *changes[T]) show(w io.Writer, rows []T, columns []column[T], one func(T) view, o Options) error {
@@ -142,7 +139,7 @@ func (c *changes[T]) show(w io.Writer, rows []T, columns []column[T], one func(T
 	first := c.known == nil
 	known, looks := map[string]T{}, map[string]string{}
 	var changed []T
-	for _, row := range slices.Backward(rows) { // the oldest first
+	for _, row := range slices.Backward(rows) { // oldest first
 		look, err := c.look(row, columns, one(row), asTable, o)
 		if err != nil {
 			return err
@@ -184,7 +181,7 @@ func (c *changes[T]) show(w io.Writer, rows []T, columns []column[T], one func(T
 	return nil
 }
 
-// look returns a row's text without the time that goes by.
+// look returns a row's text without ages.
 func (c *changes[T]) look(row T, columns []column[T], v view, asTable bool, o Options) (string, error) {
 	if o.Quiet {
 		return row.GetId(), nil

@@ -31,8 +31,7 @@ func TestMachineOutputEscapesWhatTerminalsObey(t *testing.T) {
 	}
 }
 
-// TestYAMLEscapesWhatTerminalsObey: as keys and values, short, long and beside the
-// words that the writer uses itself.
+// TestYAMLEscapesWhatTerminalsObey checks keys and values, short and long, including texts that look like placeholders.
 func TestYAMLEscapesWhatTerminalsObey(t *testing.T) {
 	for _, text := range []string{
 		"plain", "a: #b", "escaped-0-.", "\x7f", "\u009b31m", "\u202etxt.exe", "tag\U000e0041.", "\u2028", "two\nlines\u2066", "\"'\\\u202e",

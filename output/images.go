@@ -13,7 +13,7 @@ import (
 
 const none = "<none>"
 
-// imageRow is one line of the image table: an image has one for each tag.
+// imageRow is a row of the image table. An image has a row for each tag.
 type imageRow struct {
 	image             *runtimeapi.Image
 	name, tag, digest string
@@ -31,8 +31,7 @@ var imageColumns = []column[imageRow]{
 	{name: "PINNED", wide: true, value: func(r imageRow, _ Options) string { return strconv.FormatBool(r.image.GetPinned()) }},
 }
 
-// imageRows returns the lines of one image: one for each tag or, without tags,
-// one for its digest.
+// imageRows returns the rows of one image: one per tag or, without tags, one with its digest.
 func imageRows(image *runtimeapi.Image) []imageRow {
 	name, digest, found := strings.Cut(first(image.GetRepoDigests()), "@")
 	if !found {
@@ -42,14 +41,14 @@ func imageRows(image *runtimeapi.Image) []imageRow {
 		return []imageRow{{image, name, none, digest}}
 	}
 	return each(image.GetRepoTags(), func(ref string) imageRow {
-		if i := strings.LastIndexByte(ref, ':'); i > strings.LastIndexByte(ref, '/') { // else it is of a registry's port
+		if i := strings.LastIndexByte(ref, ':'); i > strings.LastIndexByte(ref, '/') { // otherwise the colon precedes a registry's port
 			return imageRow{image, ref[:i], ref[i+1:], digest}
 		}
 		return imageRow{image, ref, none, digest}
 	})
 }
 
-// Images writes a list of images, ordered by first tag, then digest, then id.
+// Images writes a list of images sorted by first tag, first digest and id.
 func Images(w io.Writer, r *runtimeapi.ListImagesResponse, o Options) error {
 	images := slices.Clone(r.GetImages())
 	slices.SortStableFunc(images, func(a, b *runtimeapi.Image) int { return cmp.Compare(imageRank(a), imageRank(b)) })
@@ -58,7 +57,7 @@ func Images(w io.Writer, r *runtimeapi.ListImagesResponse, o Options) error {
 		ids: each(images, (*runtimeapi.Image).GetId), names: each(images, imageReference),
 		table: func(w io.Writer, o Options) error {
 			columns := slices.Clone(imageColumns)
-			for i, c := range columns { // those that have a flag of their own are in the plain table then
+			for i, c := range columns { // with -o wide, columns that have a flag belong to the plain table
 				if c.name == "DIGEST" && o.Digests || c.name == "PINNED" && o.Pinned {
 					columns[i].wide = false
 				}
@@ -69,12 +68,11 @@ func Images(w io.Writer, r *runtimeapi.ListImagesResponse, o Options) error {
 	}, o)
 }
 
-// imageRank orders images by first tag, then digest, then id.
 func imageRank(image *runtimeapi.Image) string {
 	return first(image.GetRepoTags()) + "\x00" + first(image.GetRepoDigests()) + "\x00" + image.GetId()
 }
 
-// imageReference returns the first tag or digest of an image, else its id.
+// imageReference returns the first tag of an image, else its first digest, else its id.
 func imageReference(image *runtimeapi.Image) string {
 	return cmp.Or(first(image.GetRepoTags()), first(image.GetRepoDigests()), image.GetId())
 }
@@ -86,13 +84,13 @@ func first(list []string) string {
 	return list[0]
 }
 
-// HistoryEntry is a line of `crishim history`: a step of an image's build.
+// HistoryEntry is a row of `crishim history`: one step of an image's build.
 type HistoryEntry struct {
 	Created   *time.Time `json:"created,omitempty"`
 	CreatedBy string     `json:"createdBy"`
-	Size      *int64     `json:"size,omitempty"` // in bytes, unpacked; nil: not known
+	Size      *int64     `json:"size,omitempty"` // uncompressed size in bytes; nil: unknown
 	Comment   string     `json:"comment,omitempty"`
-	ID        string     `json:"id,omitempty"` // of the image at that step, where the runtime has it
+	ID        string     `json:"id,omitempty"` // image id at that step, if the runtime has it
 }
 
 var historyColumns = []column[HistoryEntry]{
@@ -129,7 +127,7 @@ var historyColumns = []column[HistoryEntry]{
 	{name: "IMAGE ID", wide: true, value: func(h HistoryEntry, o Options) string { return shortID(h.ID, o) }},
 }
 
-// History writes the steps of an image's build, the last one first.
+// History writes the steps of an image's build, last step first.
 func History(w io.Writer, steps []HistoryEntry, o Options) error {
 	return values(w, "history", steps, historyColumns, func(h HistoryEntry) string { return h.CreatedBy }, o)
 }

@@ -18,7 +18,7 @@ type inspection struct {
 	row    []string
 }
 
-// InspectContainers writes one object for one container, an array for several.
+// InspectContainers writes an object for a single container, otherwise an array.
 func InspectContainers(w io.Writer, rs []*runtimeapi.ContainerStatusResponse, o Options) error {
 	return inspect(w, each(rs, func(r *runtimeapi.ContainerStatusResponse) inspection {
 		s := r.GetStatus()
@@ -30,7 +30,7 @@ func InspectContainers(w io.Writer, rs []*runtimeapi.ContainerStatusResponse, o 
 	}), []string{"CONTAINER", "NAME", "STATE", "CREATED", "IMAGE", "REASON"}, func(w io.Writer, o Options) error { return longContainerStatus(w, rs, o) }, o)
 }
 
-// InspectPods writes one object for one sandbox, an array for several.
+// InspectPods writes an object for a single sandbox, otherwise an array.
 func InspectPods(w io.Writer, rs []*runtimeapi.PodSandboxStatusResponse, o Options) error {
 	return inspect(w, each(rs, func(r *runtimeapi.PodSandboxStatusResponse) inspection {
 		s := r.GetStatus()
@@ -42,7 +42,7 @@ func InspectPods(w io.Writer, rs []*runtimeapi.PodSandboxStatusResponse, o Optio
 	}), []string{"POD ID", "NAMESPACE", "NAME", "STATE", "CREATED", "IP"}, func(w io.Writer, o Options) error { return longPodStatus(w, rs, o) }, o)
 }
 
-// InspectImages writes one object for one image, an array for several.
+// InspectImages writes an object for a single image, otherwise an array.
 func InspectImages(w io.Writer, rs []*runtimeapi.ImageStatusResponse, o Options) error {
 	return inspect(w, each(rs, func(r *runtimeapi.ImageStatusResponse) inspection {
 		i, name := r.GetImage(), imageReference(r.GetImage())
@@ -70,9 +70,8 @@ func inspect(w io.Writer, all []inspection, headers []string, long func(io.Write
 	}, o)
 }
 
-// document returns the status with the entries of the verbose map, keys sorted. Times are RFC 3339 here, as
-// crictl has them, while lists keep the message's nanoseconds. A time that never was stays crictl's year 1,
-// which scripts compare with.
+// document returns the status and the entries of the info map with sorted keys. Times are in RFC 3339, as in crictl,
+// while lists keep the message's nanoseconds. An unset time is crictl's year 1, because scripts compare with it.
 func (i inspection) document(o Options) ([]byte, error) {
 	document, err := withInfo(i.status, i.info)
 	if err != nil {
@@ -92,9 +91,9 @@ func (i inspection) document(o Options) ([]byte, error) {
 	return compactJSON(document)
 }
 
-// withInfo returns a message as maps and slices under "status", and next to it the entries of the verbose
-// map of an answer: most runtimes have one, called "info". A runtime puts a JSON document into each value, or
-// plain text. All but objects and arrays stay strings: an id that is all digits must not become a number.
+// withInfo returns a message under "status", and next to it the entries of the verbose info map; most runtimes have a
+// single entry, "info". Values are JSON documents or plain text. Only objects and arrays are decoded: an id that
+// consists of digits must not become a number.
 func withInfo(status proto.Message, info map[string]string) (map[string]any, error) {
 	raw, err := marshalProto(status)
 	if err != nil {

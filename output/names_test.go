@@ -25,7 +25,7 @@ func TestNamesReachNoTerminalRaw(t *testing.T) {
 	}
 }
 
-// An older runtime, such as containerd 1.6, knows of no handlers and no features, of which crictl prints nothing.
+// Older runtimes, such as containerd 1.6, report no handlers and features. crictl then prints neither.
 func TestInfoOfAnOldRuntime(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder

@@ -10,16 +10,16 @@ import (
 	"github.com/mattn/go-runewidth"
 )
 
-// The space between columns, in cells, and what it is on a narrow terminal.
+// Space between columns in cells: normally and on a narrow terminal.
 const (
 	gap       = 3
 	narrowGap = 2
 )
 
 const (
-	minShrunk  = 8 // the least that a shrinking column is cut to, in cells
-	lastShrunk = 4 // the same where nothing else helps
-	foldIndent = 4 // of the lines that a row of a folded table continues on
+	minShrunk  = 8 // minimum width of a shrinking column in cells
+	lastShrunk = 4 // minimum width if the row still does not fit
+	foldIndent = 4 // indent of the continuation lines of a folded row
 )
 
 func (c column[T]) floor() int { return max(c.least, minShrunk, len(c.name)) }
@@ -42,12 +42,12 @@ func widthsOf(cells [][]string, columns int) []int {
 	return widths
 }
 
-// narrow returns the columns that a terminal has room for, shrinking ones at their least,
-// and the space between them. Columns are dropped in order of spare until the row fits. Columns that fit again are then
-// restored, except those with spare 1.
+// narrow returns the columns that fit the terminal, with shrinking columns at their minimum, and the space between
+// them. Columns are dropped in order of spare until the row fits. Columns that fit again are then restored, except
+// those with spare 1.
 func narrow[T any](columns []column[T], widths []int, limit int, mayDrop bool) (shown []column[T], space int) {
 	widths = shrunk(columns, widths)
-	var spare []int // in the order in which they are dropped
+	var spare []int // in drop order
 	for i, c := range columns {
 		if c.spare > 0 && mayDrop {
 			spare = append(spare, i)
@@ -84,7 +84,7 @@ func narrow[T any](columns []column[T], widths []int, limit int, mayDrop bool) (
 	return shown, narrowGap
 }
 
-// shrunk returns the widths with the shrinking columns at their least.
+// shrunk returns the widths with shrinking columns at their minimum.
 func shrunk[T any](shown []column[T], widths []int) []int {
 	widths = slices.Clone(widths)
 	for i, c := range shown {
@@ -95,7 +95,8 @@ func shrunk[T any](shown []column[T], widths []int) []int {
 	return widths
 }
 
-// shrink narrows columns until a line fits: the widest first, down to its floor, and if that does not suffice to lastShrunk.
+// shrink narrows the widest columns first, down to their floor, until a line fits. If that is not enough, the floor
+// becomes lastShrunk.
 func shrink[T any](shown []column[T], widths []int, limit, space int) {
 	excess := lineWidth(widths, space) - limit
 	for _, floor := range []func(column[T]) int{column[T].floor, func(column[T]) int { return lastShrunk }} {
@@ -129,7 +130,7 @@ func cut[T any](cells [][]string, shown []column[T], widths []int) {
 	}
 }
 
-// truncate cuts a text to a width: first the words of an age and the time of the next try.
+// truncate cuts a text to a width. It first drops " ago" and the time of the next start.
 func truncate(text string, width int) string {
 	if cellWidth(text) > width {
 		text = strings.TrimSuffix(text, " ago")
@@ -138,7 +139,7 @@ func truncate(text string, width int) string {
 	return runewidth.Truncate(text, width, "…")
 }
 
-// truncateStart cuts the beginning of an image's name to a width, and before that its digest.
+// truncateStart cuts an image's name to a width from the left. It drops the digest first.
 func truncateStart(text string, width int) string {
 	if name, _, ok := strings.Cut(text, "@"); ok {
 		text = name + "@…"
@@ -149,7 +150,7 @@ func truncateStart(text string, width int) string {
 	return text
 }
 
-// writeFolded writes each row, and the header, on several lines.
+// writeFolded writes the header and each row on several lines.
 func writeFolded[T any](w io.Writer, cells [][]string, shown []column[T], widths []int, limit int, paint func(int, int, string) string) error {
 	lines := make([]bytes.Buffer, len(cells))
 	for from := 0; from < len(shown); {

@@ -14,12 +14,12 @@ var versionColumns = []column[*runtimeapi.VersionResponse]{
 	{name: "API", value: func(r *runtimeapi.VersionResponse, _ Options) string { return r.GetRuntimeApiVersion() }},
 }
 
-// Version writes a runtime's version; its default is crictl's four lines.
+// Version writes a runtime's version. The default format is crictl's four lines.
 func Version(w io.Writer, r *runtimeapi.VersionResponse, o Options) error {
 	return render(w, view{
 		fallback: Table, items: messages([]*runtimeapi.VersionResponse{r}), names: []string{r.GetRuntimeName()},
 		table: func(w io.Writer, o Options) error {
-			if o.Nodes { // lines of text could not be merged
+			if o.Nodes { // lines of text cannot be merged
 				return writeTable(w, []*runtimeapi.VersionResponse{r}, versionColumns, o)
 			}
 			_, err := fmt.Fprintf(w, "Version:  %s\nRuntimeName:  %s\nRuntimeVersion:  %s\nRuntimeApiVersion:  %s\n",
@@ -32,7 +32,7 @@ func Version(w io.Writer, r *runtimeapi.VersionResponse, o Options) error {
 // driverColumns show the cgroup drivers of several nodes.
 var driverColumns = []column[string]{{name: "CGROUP DRIVER", value: func(driver string, _ Options) string { return driver }}}
 
-// RuntimeConfig writes what RuntimeConfig answered; its default is crictl's line.
+// RuntimeConfig writes the runtime's cgroup driver. The default format is crictl's line.
 func RuntimeConfig(w io.Writer, r *runtimeapi.RuntimeConfigResponse, o Options) error {
 	var drivers []string
 	if r.GetLinux() != nil {
@@ -63,7 +63,7 @@ var conditionColumns = []column[condition]{
 	{name: "MESSAGE", shrink: true, value: func(c condition, _ Options) string { return c.GetMessage() }},
 }
 
-// Info writes a runtime's status with what its verbose answer holds.
+// Info writes a runtime's status with its verbose info.
 func Info(w io.Writer, r *runtimeapi.StatusResponse, o Options) error {
 	conditions := r.GetStatus().GetConditions()
 	return render(w, view{
@@ -73,7 +73,7 @@ func Info(w io.Writer, r *runtimeapi.StatusResponse, o Options) error {
 			if err != nil {
 				return nil, err
 			}
-			// crictl prints these two by their Go struct tags, in snake_case.
+			// crictl prints these two with Go struct tags, in snake_case.
 			if handlers := r.GetRuntimeHandlers(); handlers != nil {
 				document["runtimeHandlers"] = handlers
 			}
@@ -107,8 +107,7 @@ var filesystemColumns = []column[filesystem]{
 	}},
 }
 
-// ImageFsInfo writes the use of the image filesystems; its default is crictl's
-// {"status":{…}}.
+// ImageFsInfo writes the usage of the image filesystems. The default format is crictl's {"status":{…}}.
 func ImageFsInfo(w io.Writer, r *runtimeapi.ImageFsInfoResponse, o Options) error {
 	rows := each(r.GetImageFilesystems(), func(u *runtimeapi.FilesystemUsage) filesystem { return filesystem{"images", u} })
 	for _, u := range r.GetContainerFilesystems() {
@@ -135,10 +134,9 @@ func MetricDescriptors(w io.Writer, r *runtimeapi.ListMetricDescriptorsResponse,
 	}, o)
 }
 
-// The types below are filled by commands.
+// The commands fill the types below.
 
-// Endpoint is a line of `crishim endpoints`: a place where a runtime could
-// be, and the result of its probe.
+// Endpoint is a row of `crishim endpoints`: a candidate endpoint and the result of its probe.
 type Endpoint struct {
 	Endpoint string `json:"endpoint"`
 	Kind     string `json:"kind"`
@@ -168,12 +166,11 @@ var endpointColumns = []column[Endpoint]{
 	{name: "DETAIL", prose: true, value: func(e Endpoint, _ Options) string { return e.Detail }},
 }
 
-// Endpoints writes what discovery found, in its order of precedence.
+// Endpoints writes the candidates in order of precedence.
 func Endpoints(w io.Writer, endpoints []Endpoint, o Options) error {
 	return values(w, "endpoints", endpoints, endpointColumns, func(e Endpoint) string { return e.Endpoint }, o)
 }
 
-// States of a Finding.
 const (
 	FindingOK      = "ok"
 	FindingWarning = "warn"
@@ -181,8 +178,7 @@ const (
 	FindingSkipped = "skip"
 )
 
-// Finding is one line of `crishim doctor`: what was looked at, how it is, and
-// the next step where something is to be done.
+// Finding is a row of `crishim doctor`: a check, its result, and the next step if there is a problem.
 type Finding struct {
 	State  string `json:"state"`
 	Check  string `json:"check"`
@@ -199,7 +195,7 @@ var findingColumns = []column[Finding]{
 	{name: "NEXT STEP", prose: true, value: func(f Finding, _ Options) string { return f.Hint }},
 }
 
-// Findings writes the result of a check-up in the order of the checks.
+// Findings writes the results in the order of the checks.
 func Findings(w io.Writer, findings []Finding, o Options) error {
 	return values(w, "findings", findings, findingColumns, func(f Finding) string { return f.Check }, o)
 }
@@ -207,7 +203,7 @@ func Findings(w io.Writer, findings []Finding, o Options) error {
 type Setting struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
-	Set   bool   `json:"set"` // in the file; else the value is the default
+	Set   bool   `json:"set"` // set in the file; otherwise Value is the default
 }
 
 var settingColumns = []column[Setting]{

@@ -1,15 +1,12 @@
-// Package output turns CRI messages into bytes: tables for people; JSON, YAML,
-// names and templates for programs.
+// Package output renders CRI messages: as tables for people, and as JSON, YAML, names and templates for programs.
 //
-// A caller chooses the data and an Options value; a renderer such as
-// Containers, Pods or InspectContainers chooses the looks. Renderers are pure:
-// width, colour, time and time zone come in as values, no RPC is made and no
-// terminal is asked.
+// The caller provides the data and an Options value. A renderer such as Containers, Pods or InspectContainers
+// determines the layout. Renderers are pure: width, colour, time and time zone are parameters, and they neither call
+// RPCs nor query the terminal.
 //
-// Machine formats are the CRI message itself in crictl's shape (protojson with
-// every field present, 64-bit integers as strings), with spacing and key order
-// that do not change between builds. Tables may change and must not be parsed;
-// whatever a container controls passes Sanitize before it gets into one.
+// Machine formats are the CRI message in crictl's form (protojson with all fields, 64-bit integers as strings), with
+// spacing and key order that are stable between builds. Tables may change and must not be parsed. Text from containers
+// passes through Sanitize before it is printed in a table.
 package output
 
 import (
@@ -22,37 +19,35 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Options say how a view is to be shown. The zero value is the view's default
-// format without colour, in UTC.
+// Options control the presentation of a view. The zero value is the view's default format in UTC without colour.
 type Options struct {
 	Format    Format
 	NoHeaders bool
-	NoTrunc   bool     // show ids and digests whole
-	Quiet     bool     // ids only, one per line
-	Columns   []string // names of columns, in this order; empty: the view's own
-	Sort      string   // name of a column; "-name" sorts downwards; empty: the view's own order
-	Width     int      // of the terminal in cells; 0: no limit
-	Terminal  bool     // it is read there as it comes: ages are short
+	NoTrunc   bool     // show full ids and digests
+	Quiet     bool     // print ids only, one per line
+	Columns   []string // columns in this order; empty: the view's default
+	Sort      string   // sort column; "-name" sorts in descending order; empty: the view's order
+	Width     int      // terminal width in cells; 0: no limit
+	Terminal  bool     // output goes directly to a terminal: ages are short
 	Color     bool
-	Now       time.Time      // ages count from it
-	Location  *time.Location // zone of printed times; nil: UTC
+	Now       time.Time      // reference time of ages
+	Location  *time.Location // time zone; nil: UTC
 	Digests   bool           // images: show the DIGEST column
 	Pinned    bool           // images: show the PINNED column
-	Crictl    bool           // crictl's own columns and texts
-	Verbose   bool           // lists: crictl's texts of many lines, with Crictl
-	Nodes     bool           // the view is that of several nodes, for Merge
+	Crictl    bool           // crictl's columns and texts
+	Verbose   bool           // crictl's multi-line texts for lists; needs Crictl
+	Nodes     bool           // the view covers several nodes, see Merge
 
-	// Pods names the sandboxes of containers that do not say in their labels
-	// which pod they are in, by sandbox id; for tables and names.
+	// Pods are the sandboxes, by id, of containers without pod labels; for tables and names.
 	Pods map[string]*runtimeapi.PodSandboxMetadata
 
-	// What lists do not say, for tables: see ContainerNeeds and PodNeeds. What is missing is shown as unknown.
-	Statuses  map[string]*runtimeapi.ContainerStatusResponse  // of containers, by id
-	Sandboxes map[string]*runtimeapi.PodSandboxStatusResponse // by id
-	Members   map[string][]*runtimeapi.Container              // of pods, by the sandbox's id
-	Managed   map[string]ManagedPod                           // pods, by the sandbox's id
+	// Additional data for tables, see ContainerNeeds and PodNeeds. Missing data is shown as unknown.
+	Statuses  map[string]*runtimeapi.ContainerStatusResponse  // by container id
+	Sandboxes map[string]*runtimeapi.PodSandboxStatusResponse // by sandbox id
+	Members   map[string][]*runtimeapi.Container              // containers by sandbox id
+	Managed   map[string]ManagedPod                           // by sandbox id
 
-	deleted bool // rows of what is there no more
+	deleted bool // the rows are of deleted objects
 }
 
 func (o Options) location() *time.Location {
@@ -62,31 +57,31 @@ func (o Options) location() *time.Location {
 	return o.Location
 }
 
-// ForPeople reports whether a table is read as it comes.
+// ForPeople reports whether the view is a table for direct reading on a terminal.
 func (o Options) ForPeople() bool {
 	return o.Terminal && !o.Nodes && !o.Crictl && !o.Quiet && !o.Format.ForMachines()
 }
 
-// view is one thing to show in any format.
+// view is data that can be shown in any format.
 type view struct {
-	fallback Kind                     // what Default means for it
-	items    func() ([][]byte, error) // its elements as compact JSON
-	key      string                   // of the list that they are in the document; "" where there is no list
-	array    bool                     // several make an array; else the only one is the document
-	wrap     string                   // key of the only one in the document; "" where it is that itself
-	ranks    []string                 // what the elements are sorted by; nil where their order is the caller's
-	ids      []string                 // of its elements, for Quiet; nil: there is no such list
-	names    []string                 // how to refer to each element
+	fallback Kind                     // kind for Default
+	items    func() ([][]byte, error) // elements as compact JSON
+	key      string                   // key of the list in the document; "" if the document has no list
+	array    bool                     // several elements form an array; a single element is the document
+	wrap     string                   // key of a single element in the document; "" if the element is the document
+	ranks    []string                 // sort keys of the elements; nil: the caller's order
+	ids      []string                 // ids of the elements for Quiet; nil: not a list with ids
+	names    []string                 // reference of each element
 	table    func(w io.Writer, o Options) error
-	long     func(w io.Writer, o Options) error // crictl's text of many lines; nil: it has none
+	long     func(w io.Writer, o Options) error // crictl's multi-line text; may be nil
 }
 
-// messages returns the elements of a view of messages.
+// messages returns the elements of a view of CRI messages.
 func messages[M proto.Message](all []M) func() ([][]byte, error) {
 	return func() ([][]byte, error) { return encodeAll(all, func(m M) ([]byte, error) { return marshalProto(m) }) }
 }
 
-// documents returns the elements of a view of values for encoding/json.
+// documents returns the elements of a view of values that encoding/json encodes.
 func documents[T any](all []T) func() ([][]byte, error) {
 	return func() ([][]byte, error) { return encodeAll(all, func(v T) ([]byte, error) { return compactJSON(v) }) }
 }
@@ -108,7 +103,7 @@ func (v view) rank(i int) string {
 	return v.ranks[i]
 }
 
-// document returns one document with these elements.
+// document returns a single document with the given elements.
 func (v view) document(items [][]byte) []byte {
 	switch all := bytes.Join(items, []byte(",")); {
 	case v.key != "":
@@ -122,9 +117,9 @@ func (v view) document(items [][]byte) []byte {
 	}
 }
 
-// render writes v to w in the format that o asks for.
+// render writes v in the format of o.
 func render(w io.Writer, v view, o Options) error {
-	if o.Quiet && v.ids != nil && !o.Format.ForMachines() { // a format is more than -q, as in crictl
+	if o.Quiet && v.ids != nil && !o.Format.ForMachines() { // -o takes precedence over -q, as in crictl
 		return v.writeReferences(w, v.ids)
 	}
 	kind := o.Format.Kind
@@ -155,7 +150,7 @@ func render(w io.Writer, v view, o Options) error {
 	return renderDocument(w, v.document(items), kind, o.Format.compiled)
 }
 
-// writeReferences writes the ids or names of the elements. A name that a person could type stays as it is.
+// writeReferences writes the ids or names of the elements.
 func (v view) writeReferences(w io.Writer, lines []string) error {
 	if p, ok := w.(*Part); ok {
 		p.addLines(v, lines)
@@ -164,7 +159,7 @@ func (v view) writeReferences(w io.Writer, lines []string) error {
 	return writeLines(w, each(lines, Sanitize))
 }
 
-// writeLines writes all lines in one call, so that a broken pipe is seen once.
+// writeLines writes all lines in one call, so that a broken pipe causes a single error.
 func writeLines(w io.Writer, lines []string) error {
 	var b bytes.Buffer
 	for _, l := range lines {
@@ -182,13 +177,12 @@ func each[T, U any](rows []T, f func(T) U) []U {
 	return out
 }
 
-// Message writes a CRI message as a document; its default format is JSON.
+// Message writes a CRI message as a document. The default format is JSON.
 func Message(w io.Writer, m proto.Message, o Options) error {
 	return render(w, view{fallback: JSON, items: messages([]proto.Message{m})}, o)
 }
 
-// Value writes any value that encoding/json can encode, such as a view type of
-// this package; table says how people see it, and may be nil.
+// Value writes any value that encoding/json can encode. table writes it for people and may be nil.
 func Value(w io.Writer, value any, o Options, table func(w io.Writer, o Options) error) error {
 	v := view{fallback: JSON, items: documents([]any{value}), table: table}
 	if table != nil {
@@ -197,7 +191,7 @@ func Value(w io.Writer, value any, o Options, table func(w io.Writer, o Options)
 	return render(w, v, o)
 }
 
-// values writes a list of values. Its document has the rows, by their JSON tags, below one key.
+// values writes a list of values. The document has them under a single key, encoded by their JSON tags.
 func values[T any](w io.Writer, key string, rows []T, columns []column[T], name func(T) string, o Options) error {
 	names := each(rows, name)
 	return render(w, view{

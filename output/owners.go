@@ -7,18 +7,17 @@ import (
 	"strings"
 )
 
-// Kinds of owners.
 const (
 	OwnerContainer = "container"
-	OwnerPod       = "pod" // its sandbox, or something that all of its containers share
+	OwnerPod       = "pod" // the pod's sandbox, or something that all its containers share
 	OwnerUnit      = "unit"
 	OwnerKernel    = "kernel"
 	OwnerHost      = "host"
 )
 
-// Owner is one line of `crishim who`: the owner of a process, a port or a path of this machine.
+// Owner is a row of `crishim who`: the owner of a process, port or path on this machine.
 type Owner struct {
-	Target      string `json:"target"` // what was asked for
+	Target      string `json:"target"` // as the user named it
 	Kind        string `json:"kind"`   // process, listener, forward, volume, rootfs, ...
 	Owner       string `json:"owner"`  // container, pod, unit, kernel or host
 	Namespace   string `json:"namespace,omitempty"`
@@ -33,7 +32,7 @@ type Owner struct {
 	Detail      string `json:"detail,omitempty"`
 }
 
-// Title returns the owner's name: namespace/pod/container, a pod, a unit.
+// Title returns the owner's name: namespace/pod/container, namespace/pod or a unit.
 func (w Owner) Title(o Options) string {
 	switch {
 	case w.Pod != "":

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Part takes the view of one node. A renderer that gets it as its writer adds rows, elements or lines to it instead of
-// laying them out; Merge writes the parts of several nodes as one view. Anything else that is written goes to Text.
+// Part collects the view of one node. Renderers that receive it as their writer add rows, elements or lines to it.
+// Merge writes the parts of all nodes as one view. Any other output goes to Text.
 type Part struct {
 	Node string
 	Text io.Writer
@@ -18,22 +18,22 @@ type Part struct {
 	columns  []column[nodeRow]
 	rows     []nodeRow
 	texts    []rankedText // elements of a document, or lines
-	document bool         // they are elements
-	key      string       // of the list that they are there
+	document bool         // texts are elements
+	key      string       // key of the list in the document
 }
 
-// nodeRow has a cell for each column.
+// nodeRow is a row with the cells of all columns.
 type nodeRow struct {
 	node       string
 	cells      []string
 	tones      []tone
-	rank, sort string // by which the rows of all nodes are ordered
+	rank, sort string // sort keys across nodes
 }
 
-// rankedText is an element or a line, with what it is sorted by.
+// rankedText is an element or line and its sort key.
 type rankedText struct{ rank, text string }
 
-// NodeColumn is the key of the column, or the field, that a view of several nodes has more.
+// NodeColumn is the key of the column or field for the node in a view of several nodes.
 const NodeColumn = "node"
 
 func (p *Part) Empty() bool { return p.columns == nil && !p.document && p.texts == nil }
@@ -53,7 +53,7 @@ func addTable[T any](p *Part, rows []T, columns []column[T], rank func(T) string
 		}
 		if !slices.ContainsFunc(shown, func(c column[T]) bool { return c.name == columns[sort].name }) {
 			by := columns[sort]
-			by.named = true // only there to sort by
+			by.named = true // used as sort key only
 			shown = append(shown, by)
 		}
 	}
@@ -83,7 +83,7 @@ func addTable[T any](p *Part, rows []T, columns []column[T], rank func(T) string
 	return nil
 }
 
-// WithoutNode returns the options for a view of one of several nodes, which has no column for the node.
+// WithoutNode returns the options for the view of a single node, without the NODE column.
 func (o Options) WithoutNode() Options {
 	isNode := func(column string) bool { return key(strings.TrimSpace(column)) == NodeColumn }
 	o.Columns = slices.DeleteFunc(slices.Clone(o.Columns), isNode)
@@ -114,7 +114,7 @@ func (p *Part) addLines(v view, lines []string) {
 	}
 }
 
-// withNode adds the node to an element, as its first field. A runtime may name fields of an element, but not this one.
+// withNode adds the node to an element as its first field. A runtime that uses the same field name causes an error.
 func withNode(item []byte, node string) (string, error) {
 	if bytes.Contains(item, []byte(`"`+NodeColumn+`"`)) {
 		var fields map[string]json.RawMessage
@@ -133,8 +133,8 @@ func withNode(item []byte, node string) (string, error) {
 	return field + "," + string(item[1:]), nil
 }
 
-// Merge writes the parts of several nodes as one view: with the column NODE, or with the node in each element. Lists are
-// sorted as they would be on one node; what has no order of its own is in that of the parts.
+// Merge writes the parts of several nodes as one view with a NODE column, or with the node in each element. Lists are
+// sorted as for a single node. Without a sort key, rows keep the order of the parts.
 func Merge(w io.Writer, parts []*Part, o Options) error {
 	var columns []column[nodeRow]
 	var rows []nodeRow
@@ -161,7 +161,7 @@ func Merge(w io.Writer, parts []*Part, o Options) error {
 		return writeLines(w, each(lines, func(text string) string { return string(EscapeJSON([]byte(text))) }))
 	case kind == Default:
 		kind = JSON
-	case kind == Table || kind == Wide: // of what has none
+	case kind == Table || kind == Wide: // no part has rows
 		kind = YAML
 	}
 	root := "[" + strings.Join(lines, ",") + "]"

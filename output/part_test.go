@@ -7,7 +7,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// partsOf returns what a renderer shows of two nodes.
+// partsOf renders for two nodes and returns their parts.
 func partsOf(t *testing.T, o Options, render func(p *Part, node int) error) (parts []*Part) {
 	t.Helper()
 	for i, name := range []string{"n1", "n2"} {
@@ -59,7 +59,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// A runtime chooses the names of the details of a status, and must not choose the node that they are of.
+// The runtime chooses the keys of the info map. A key "node" must not replace the node's name.
 func TestAnElementWithANode(t *testing.T) {
 	t.Parallel()
 	status := []*runtimeapi.ContainerStatusResponse{{Status: &runtimeapi.ContainerStatus{Id: "1"}, Info: map[string]string{"node": "another"}}}

@@ -42,14 +42,13 @@ var podColumns = []column[pod]{
 	{name: "UID", wide: true, value: func(p pod, _ Options) string { return p.GetMetadata().GetUid() }},
 }
 
-// The STATE of crictl is the sandbox's.
+// crictl's STATE is the sandbox's state.
 var crictlPodColumns = crictlColumns{
 	plain: []string{"POD ID", "CREATED", "STATE", "NAME", "NAMESPACE", "ATTEMPT", "RUNTIME"},
 	wide:  []string{"UID"},
 }
 
-// PodNeeds returns what a table of pods needs in addition to the list: Dead stands for the
-// containers, and the status of those that have ended.
+// PodNeeds returns the additional data for a table of pods. Dead includes the list of containers.
 func PodNeeds(o Options) (n Needs) {
 	shown, err := choose(asCrictl(podColumns, crictlPodColumns, o), o)
 	if err != nil || o.Quiet || o.Format.ForMachines() {
@@ -62,27 +61,27 @@ func PodNeeds(o Options) (n Needs) {
 	return n
 }
 
-// ManagedPod is what sync or apply knows of a pod and its runtime does not.
+// ManagedPod is the state of a pod that sync or apply knows and the runtime does not.
 type ManagedPod struct {
 	NoSandbox  bool
-	Managed    bool   // it still works on the pod
-	Reason     string // of a failure of the pod as a whole
+	Managed    bool   // sync or apply still works on the pod
+	Reason     string // failure of the pod as a whole
 	Containers []ManagedContainer
 }
 
-// ManagedContainer is a container of the manifest. Its state is the runtime's.
+// ManagedContainer is a container of the manifest. The runtime has its state.
 type ManagedContainer struct {
-	Name, ID string // of the newest attempt
-	Probed   bool   // Ready is by its probes
+	Name, ID string // id of the newest attempt
+	Probed   bool   // Ready is the result of probes
 	kube.Container
 }
 
-// of returns what sync or apply knows of a container.
+// of returns the managed state of a container.
 func (p ManagedPod) of(c container) (m ManagedContainer) {
 	if i := slices.IndexFunc(p.Containers, func(m ManagedContainer) bool { return m.Name == containerName(c) }); i >= 0 {
 		m = p.Containers[i]
 	}
-	if m.ID != c.GetId() { // another attempt was made since
+	if m.ID != c.GetId() { // the state is of an older attempt
 		m.Waits, m.Probed = "", false
 	}
 	if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING || c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && !p.Managed {
@@ -91,14 +90,14 @@ func (p ManagedPod) of(c container) (m ManagedContainer) {
 	return m
 }
 
-// podResult is the state of a pod by its containers.
+// podResult is the state of a pod derived from its containers.
 type podResult struct {
 	kube.PodState
-	unprobed bool // one that runs may be ready or not
+	unprobed bool // a running container has an unknown readiness
 }
 
-// resultOf looks at the newest attempt of each container. One that debugs another is not of the pod, as an ephemeral
-// container for kubectl.
+// resultOf derives the state from the newest attempt of each container. It ignores debug containers, as kubectl ignores
+// ephemeral containers.
 func resultOf(p pod, o Options) (r podResult) {
 	newest := map[string]container{}
 	for _, c := range o.Members[p.GetId()] {
@@ -111,7 +110,7 @@ func resultOf(p pod, o Options) (r podResult) {
 		NoSandbox: known.NoSandbox, Ready: p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY, Managed: known.Managed, Reason: known.Reason,
 	}
 	names := slices.Sorted(maps.Keys(newest))
-	for _, m := range slices.Backward(known.Containers) { // these are first, in the order of the manifest
+	for _, m := range slices.Backward(known.Containers) { // init containers first, in manifest order
 		if names = slices.DeleteFunc(names, func(name string) bool { return name == m.Name }); newest[m.Name] != nil || m.ID == "" {
 			names = append([]string{m.Name}, names...)
 		}
@@ -144,7 +143,7 @@ func (r podResult) text(o Options) string { return waiting(r.Word, r.Next, o) }
 
 func (r podResult) tone() tone { return StateTone(r.Word, r.Ready == r.Containers) }
 
-// StateTone returns the colour of the state of a pod or a container.
+// StateTone returns the colour for the state of a pod or container.
 func StateTone(word string, ready bool) Tone {
 	switch {
 	case word == kube.Running && ready:
@@ -157,12 +156,12 @@ func StateTone(word string, ready bool) Tone {
 	return bad
 }
 
-// FailedPod returns the first pod that the table shows as failed, nil for none.
+// FailedPod returns the first pod that the table shows as failed, or nil.
 func FailedPod(pods []*runtimeapi.PodSandbox, o Options) *runtimeapi.PodSandbox {
 	return firstPod(pods, o, func(r podResult) bool { return r.tone() == bad })
 }
 
-// UnprobedPod returns the first pod of which the table does not know whether it is ready, nil for none.
+// UnprobedPod returns the first pod whose readiness is unknown, or nil.
 func UnprobedPod(pods []*runtimeapi.PodSandbox, o Options) *runtimeapi.PodSandbox {
 	return firstPod(pods, o, func(r podResult) bool { return r.unprobed })
 }
@@ -174,7 +173,7 @@ func firstPod(pods []*runtimeapi.PodSandbox, o Options, is func(podResult) bool)
 	return nil
 }
 
-// podState returns the pod's state; with Options.Crictl its sandbox's.
+// podState returns the pod's state, or the sandbox's with Options.Crictl.
 func podState(p pod, o Options) string {
 	switch {
 	case o.Crictl:
@@ -222,7 +221,7 @@ func Pods(w io.Writer, r *runtimeapi.ListPodSandboxResponse, o Options) error {
 	}, o)
 }
 
-// podReference returns namespace/pod, or the id where these are not known.
+// podReference returns namespace/pod, or the id if a part is unknown.
 func podReference(p pod) string {
 	if podName(p) == "" || podNamespace(p) == "" {
 		return p.GetId()

@@ -11,7 +11,7 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// What sync knows of a pod and its runtime does not is in the columns READY and STATE.
+// The columns READY and STATE show the managed state.
 func TestKeptPods(t *testing.T) {
 	now := time.Unix(1000, 0)
 	running := func(id string) *runtimeapi.Container {
@@ -67,7 +67,7 @@ func TestKeptPods(t *testing.T) {
 	}
 }
 
-// A command that could not be started has no exit status of its own, whichever runtime says so.
+// A command that could not be started has no exit status, whatever the runtime reports.
 func TestStateOfWhatCouldNotStart(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)
@@ -82,7 +82,7 @@ func TestStateOfWhatCouldNotStart(t *testing.T) {
 	}
 }
 
-// A paused container is a running one for CRI, and not for people.
+// CRI has no paused state: the container is running. Tables for people show Paused.
 func TestStateOfPaused(t *testing.T) {
 	t.Parallel()
 	c := &runtimeapi.Container{State: runtimeapi.ContainerState_CONTAINER_RUNNING, Annotations: map[string]string{kube.AnnotationPaused: "true"}}
@@ -95,7 +95,7 @@ func TestStateOfPaused(t *testing.T) {
 	}
 }
 
-// crictl shows what a container's image is, and never what its configuration called it.
+// crictl shows the image in the container's record, not the reference in its configuration.
 func TestImageOfCrictl(t *testing.T) {
 	t.Parallel()
 	c := containers.GetContainers()[0]

@@ -7,12 +7,12 @@ import (
 )
 
 const (
-	proseRoom   = 30 // the least width of a text next to the other columns, in cells; with less it goes below them
-	proseIndent = 8  // of a text below them
+	proseRoom   = 30 // minimum width of prose beside the other columns, in cells; below that it goes under the row
+	proseIndent = 8  // indent of prose under the row
 )
 
-// writeProse writes a table with sentences on a terminal that is too narrow for them: the first sentence wrapped next to
-// the other columns if there is room, the others below it with the name of their column.
+// writeProse writes a table with sentences on a narrow terminal. The first prose column is wrapped beside the others if
+// there is room. The others follow below the row with the names of their columns.
 func writeProse[T any](w io.Writer, rows []T, shown []column[T], mayDrop bool, o Options) error {
 	var short, prose []column[T]
 	for _, c := range shown {
@@ -74,7 +74,7 @@ func writeProse[T any](w io.Writer, rows []T, shown []column[T], mayDrop bool, o
 	return err
 }
 
-// sentences returns the lines of a row's texts, all but the first with the names of their columns.
+// sentences returns the lines of a row's prose. All but the first column have the column's name in front.
 func sentences[T any](row T, prose []column[T], width int, o Options) (text []string) {
 	for i, c := range prose {
 		value := Sanitize(c.value(row, o))
@@ -86,8 +86,7 @@ func sentences[T any](row T, prose []column[T], width int, o Options) (text []st
 	return text
 }
 
-// Wrap breaks a text at its spaces into lines of a width, in cells. A word that is too long stays whole, so that it can
-// be copied.
+// Wrap breaks a text at spaces into lines of at most width cells. Longer words stay whole, so that they can be copied.
 func Wrap(text string, width int) []string {
 	var lines []string
 	for _, word := range strings.Fields(text) {

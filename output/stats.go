@@ -10,11 +10,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Usage is a row of a stats table. A negative number is not known.
+// Usage is a row of a stats table. Negative numbers are unknown.
 type Usage struct {
 	ID, Name, Pod, Namespace string
 	CPUPercent               float64
-	Memory, MemoryLimit      int64 // working set and limit in bytes; limit 0: none
+	Memory, MemoryLimit      int64 // working set and limit in bytes; limit 0: unlimited
 	Disk, Inodes, Swap       int64
 	NetworkIn, NetworkOut    int64 // bytes since the pod started
 	BlockRead, BlockWrite    int64 // bytes since the container started
@@ -48,7 +48,7 @@ func pairCell(a, b int64) string {
 	return Bytes(a) + " / " + Bytes(b)
 }
 
-// usageColumns returns the columns of a stats table. The first one is subject.
+// usageColumns returns the columns of a stats table. The first is named subject.
 func usageColumns(subject string) []column[Usage] {
 	return []column[Usage]{
 		{name: subject, value: func(u Usage, o Options) string { return shortID(u.ID, o) }},
@@ -72,8 +72,8 @@ func usageColumns(subject string) []column[Usage] {
 	}
 }
 
-// crictlUsageColumns returns the columns of crictl's two stats tables. An unknown number is 0
-// there, as swap is on containerd.
+// crictlUsageColumns returns the columns of crictl's stats tables. They show unknown numbers as 0, for example swap on
+// containerd.
 func crictlUsageColumns(subject string) []column[Usage] {
 	names := []string{containerSubject, "NAME", "CPU %", "MEM", "DISK", "INODES", "SWAP"}
 	if subject == podSubject {
@@ -100,13 +100,13 @@ func crictlUsageColumns(subject string) []column[Usage] {
 	return chosen
 }
 
-// ContainerStats writes a list of container stats: the messages for machines,
-// usages (computed from two samples) as a table.
+// ContainerStats writes container stats. Machine formats have the messages; the table has usages, computed from two
+// samples.
 func ContainerStats(w io.Writer, r *runtimeapi.ListContainerStatsResponse, usages []Usage, o Options) error {
 	return renderUsage(w, messages(r.GetStats()), containerSubject, usages, o)
 }
 
-// PodStats writes a list of pod stats like ContainerStats.
+// PodStats is ContainerStats for pods.
 func PodStats(w io.Writer, r *runtimeapi.ListPodSandboxStatsResponse, usages []Usage, o Options) error {
 	return renderUsage(w, messages(r.GetStats()), podSubject, usages, o)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/olekukonko/tablewriter/tw"
 )
 
-// tone is a colour by what it means: the escape code that begins it.
+// tone is a colour with a meaning. Its value is the escape code that starts it.
 type tone string
 
 const (
@@ -50,14 +50,13 @@ func (t tone) paint(text string) string {
 	return string(t) + text + endTone
 }
 
-// writeTable writes rows under a header line. On a terminal it drops spare columns and
-// cuts shrinking ones, the widest first, until a line fits. Columns that were asked for are
-// all shown, on several lines if need be.
+// writeTable writes rows below a header line. If they do not fit the terminal, it drops spare columns and cuts
+// shrinking ones, the widest first. Columns that the user requested are all shown, folded if necessary.
 func writeTable[T any](w io.Writer, rows []T, columns []column[T], o Options) error {
 	return writeRanked(w, rows, columns, nil, o)
 }
 
-// writeRanked writes the table of a list that has an order of its own: that of the ranks.
+// writeRanked writes the table of a list that is sorted by rank.
 func writeRanked[T any](w io.Writer, rows []T, columns []column[T], rank func(T) string, o Options) error {
 	if p, ok := w.(*Part); ok {
 		return addTable(p, rows, columns, rank, o)
@@ -107,7 +106,7 @@ func writeRanked[T any](w io.Writer, rows []T, columns []column[T], rank func(T)
 	return err
 }
 
-// painter returns a function that colours the cells of a table; nil without colours.
+// painter returns a function that colours cells, or nil without colours.
 func painter[T any](rows []T, shown []column[T], o Options) func(line, column int, text string) string {
 	if !o.Color {
 		return nil
@@ -126,7 +125,7 @@ func painter[T any](rows []T, shown []column[T], o Options) func(line, column in
 	}
 }
 
-// cellsOf returns the texts of a table, its header first.
+// cellsOf returns the texts of a table, header first.
 func cellsOf[T any](rows []T, shown []column[T], o Options) [][]string {
 	cells := make([][]string, 0, len(rows)+1)
 	if !o.NoHeaders {
@@ -140,10 +139,10 @@ func cellsOf[T any](rows []T, shown []column[T], o Options) [][]string {
 
 type style struct {
 	paint  func(line, column int, text string) string // colours a cell; may be nil
-	ragged func(column int) bool                      // reports whether a column is not padded; nil: all are
+	ragged func(column int) bool                      // reports whether a column is not padded; nil: all are padded
 }
 
-// draw lays out aligned lines without borders and without trailing spaces.
+// draw lays out aligned lines without borders and trailing spaces.
 func draw(cells [][]string, space int, look style) ([]byte, error) {
 	if len(cells) == 0 {
 		return nil, nil
@@ -171,14 +170,14 @@ func draw(cells [][]string, space int, look style) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// plainRows writes rows as they are. The table library's own renderer takes as long for it
-// as for all the rest: BenchmarkContainers.
+// plainRows writes rows without further formatting. The library's own renderer takes half of the total time, see
+// BenchmarkContainers.
 type plainRows struct {
 	tw.Renderer
 	out   *bytes.Buffer
 	space int
 	style
-	line int // the next one
+	line int // next line
 }
 
 func (r *plainRows) Row(cells []string, f tw.Formatting) {
@@ -202,7 +201,7 @@ func (r *plainRows) Row(cells []string, f tw.Formatting) {
 	r.line++
 }
 
-// cellWidth returns how many cells of a terminal the text takes. Plain ASCII needs no tables of the library.
+// cellWidth returns the width of a text in terminal cells. Printable ASCII is handled without the library's tables.
 func cellWidth(text string) int {
 	for i := range len(text) {
 		if c := text[i]; c < ' ' || c > '~' {

@@ -56,7 +56,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestNarrowTables: what is left of a list on a small terminal says which container it is and how it is.
+// TestNarrowTables checks that the name and state remain on a narrow terminal.
 func TestNarrowTables(t *testing.T) {
 	running := &runtimeapi.Container{
 		Id: "b4b3d861fbaac0", PodSandboxId: "4c496d55f8e750", Metadata: &runtimeapi.ContainerMetadata{Name: "side"}, State: runtimeapi.ContainerState_CONTAINER_RUNNING,
@@ -95,7 +95,7 @@ func TestNarrowTables(t *testing.T) {
 	}
 }
 
-// TestCompareText: whatever stands in a column, it has an order.
+// TestCompareText checks that the order is total for any text.
 func TestCompareText(t *testing.T) {
 	texts := []string{"9", "10", "010", "-1", "1a", "9a", "a", "B", "", "-", "99999999999999999999999", "1.5", "１"}
 	for _, a := range texts {
@@ -165,7 +165,7 @@ func TestWholeDocumentByJSONPath(t *testing.T) {
 	}
 }
 
-// A cell that is cut loses first what says least.
+// The least important part of a cell is cut first.
 func TestTruncate(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

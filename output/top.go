@@ -2,7 +2,8 @@ package output
 
 import "io"
 
-// TopRow is a pod or container of `crishim top --once -o json`. Rates are bytes a second; what the runtime does not tell is left out.
+// TopRow is a pod or container of `crishim top --once -o json`. Rates are in bytes per second. Unknown values are
+// omitted.
 type TopRow struct {
 	Namespace   string   `json:"namespace,omitempty"`
 	Name        string   `json:"name"`
@@ -13,14 +14,14 @@ type TopRow struct {
 	Memory      *int64   `json:"memoryBytes,omitempty"`
 	MemoryLimit *int64   `json:"memoryLimitBytes,omitempty"`
 	Processes   *int64   `json:"processes,omitempty"`
-	Received    *float64 `json:"networkReceived,omitempty"` // of a pod
+	Received    *float64 `json:"networkReceived,omitempty"` // pods only
 	Sent        *float64 `json:"networkSent,omitempty"`
 	Read        *float64 `json:"diskRead,omitempty"`
 	Written     *float64 `json:"diskWritten,omitempty"`
 	Containers  []TopRow `json:"containers,omitempty"`
 }
 
-// Top writes pods with their containers, for programs.
+// Top writes pods with their containers for programs.
 func Top(w io.Writer, pods []TopRow, o Options) error {
 	return render(w, view{
 		fallback: JSON, key: "pods", names: each(pods, func(p TopRow) string { return p.Namespace + "/" + p.Name }),

@@ -53,7 +53,7 @@ func (e *Error) Hint() string { return e.hint }
 
 func (e *Error) Unwrap() error { return e.err }
 
-// Lookup finds the credentials for an image's registry. It returns nil without an error if there are none, because the
+// Lookup finds the credentials for an image's registry. It returns nil without an error if it finds nothing, because the
 // registry may need none.
 func Lookup(ctx context.Context, image string, o Options) (*runtimeapi.AuthConfig, error) {
 	named, err := reference.ParseNormalizedNamed(image)
