@@ -26,7 +26,7 @@ func shortID(id string, o Options) string {
 	return id[:min(len(id), shortLength)]
 }
 
-// age returns the time since nanos. On a terminal it uses kubectl's form, 4m or 2d3h, otherwise that of docker and
+// age returns the time since nanos: on a terminal in kubectl's form, 4m or 2d3h, otherwise in the form of docker and
 // crictl.
 func age(nanos int64, o Options) string {
 	if nanos <= 0 {

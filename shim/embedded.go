@@ -25,7 +25,8 @@ type Embedded struct {
 	closeErr error
 }
 
-// StartEmbedded is what runDockershim was in the kubelet. It removes what killed commands of the same user left.
+// StartEmbedded starts a shim for one command and removes the leftovers of killed commands of the same user. The
+// kubelet's counterpart was runDockershim.
 func StartEmbedded(ctx context.Context, o Options) (*Embedded, error) {
 	if o.Engine.LookupEnv == nil {
 		o.Engine.LookupEnv = os.LookupEnv
@@ -73,7 +74,7 @@ func (e *Embedded) Close() error {
 const (
 	socketName    = "cri.sock"
 	recordsName   = "exec"   // records of running execs
-	temporaryName = "engine" // the address of the engine with temporary containers
+	temporaryName = "engine" // address of the engine that has temporary containers
 )
 
 const temporaryTimeout = 10 * time.Second
@@ -83,8 +84,8 @@ var shimDirs = rundir.Kind{
 	Entries: lazyregexp.New(`^(cri\.sock|exec(/` + stream.RecordName + `)?|engine)$`),
 }
 
-// sweep ends the recorded processes and removes the containers of killed commands. A directory whose containers could
-// not be removed stays for the next command.
+// sweep kills the recorded processes and removes the containers of killed commands. If a container cannot be removed,
+// its directory is kept for the next command.
 func sweep(ctx context.Context, base, host string, engine stream.ExecInspector, containers interface {
 	RemoveOwned(ctx context.Context, owner string) error
 },
@@ -99,7 +100,7 @@ func sweep(ctx context.Context, base, host string, engine stream.ExecInspector, 
 		}
 		removed := containers.RemoveOwned(ctx, filepath.Base(dir))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // serve removes helpers once they are old
+			return nil // serve removes old helpers
 		}
 		return errors.Join(err, removed)
 	})

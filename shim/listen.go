@@ -18,12 +18,12 @@ import (
 	"github.com/crishim/crishim/internal/rundir"
 )
 
-// SystemdEndpoint is for the socket that systemd passes to an activated service.
+// SystemdEndpoint is the socket that systemd passes to an activated service.
 const SystemdEndpoint = "fd://"
 
 const lockTimeout = 10 * time.Second
 
-// Listen makes a socket with mode 0600, which is gone when the listener is closed, or takes systemd's.
+// Listen creates a socket with mode 0600 that is removed on Close, or uses systemd's.
 func Listen(ctx context.Context, endpoint string) (net.Listener, error) {
 	if endpoint == SystemdEndpoint {
 		return activated()
@@ -52,14 +52,14 @@ func Listen(ctx context.Context, endpoint string) (net.Listener, error) {
 	if err := checkFree(path); err != nil {
 		return nil, err
 	}
-	// No client can connect before the mode is set.
+	// Until its mode is set, the socket is in a private directory, so that no client can connect.
 	private, err := os.MkdirTemp(directory, ".s")
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
 	defer os.Remove(private)
 	made := filepath.Join(private, "s")
-	defer os.Remove(made) // where it was not moved
+	defer os.Remove(made) // fails after the rename
 	l, err := listenPrivate(made)
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func Listen(ctx context.Context, endpoint string) (net.Listener, error) {
 	return &socket{UnixListener: l, path: path, made: info}, nil
 }
 
-// checkFree refuses a path that is no socket, or is served. A socket without a server may be replaced.
+// checkFree returns an error if the path is in use or not a socket. A stale socket may be replaced.
 func checkFree(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -97,7 +97,7 @@ func checkFree(path string) error {
 	return fmt.Errorf("listen on %s: another process serves this socket", path)
 }
 
-// listenPrivate needs a directory of the user's own, which keeps others out between the bind and the chmod.
+// listenPrivate requires a directory of the same user, which excludes other users between bind and chmod.
 func listenPrivate(path string) (*net.UnixListener, error) {
 	if err := checkLength(path); err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func checkLength(path string) error {
 	return nil
 }
 
-// socket removes itself when it is closed, unless another server has put its own in the place.
+// socket removes its file on Close, unless another server has replaced the file.
 type socket struct {
 	*net.UnixListener
 	path  string

@@ -13,7 +13,6 @@ import (
 	"github.com/crishim/crishim/shim/node"
 )
 
-// Names of network plugins in NetworkOptions.
 const (
 	PluginAuto    = ""
 	PluginCNI     = "cni"
@@ -21,22 +20,22 @@ const (
 	PluginBridge  = "bridge"
 )
 
-// NetworkOptions are what dockershim had in its NetworkPluginSettings.
+// NetworkOptions correspond to dockershim's NetworkPluginSettings.
 type NetworkOptions struct {
-	// Plugin is one of the constants. PluginAuto is the bridge for one command, because another tool's configuration
-	// must not change what it does, and CNI in a daemon if it is usable.
+	// Plugin is one of the constants. PluginAuto is the bridge for a single command, which must not depend on other
+	// tools' configuration, and CNI, if usable, in a daemon.
 	Plugin   string
-	ConfDir  string   // of CNI configurations; "": /etc/cni/net.d
-	BinDirs  []string // of CNI plugins; empty: where distributions put them
-	CacheDir string   // of CNI results; "": /var/lib/cni/cache
+	ConfDir  string   // CNI configurations; "": /etc/cni/net.d
+	BinDirs  []string // CNI plugins; empty: the usual directories of distributions
+	CacheDir string   // libcni's cache; "": /var/lib/cni/cache
 	PodCIDR  string   // comma separated; a kubelet may set it later
-	MTU      int      // of kubenet's bridge; 0: the kernel's
-	Hairpin  string   // how a pod reaches itself: none, hairpin-veth, promiscuous-bridge
+	MTU      int      // MTU of kubenet's bridge; 0: the kernel's default
+	Hairpin  string   // mode in which a pod reaches itself: none, hairpin-veth, promiscuous-bridge
 
-	NonMasqueradeCIDR string // to where kubenet's pods keep their addresses, comma separated; "": the pod CIDR
+	NonMasqueradeCIDR string // ranges towards which kubenet's pods keep their addresses, comma separated; "": the pod CIDR
 }
 
-// newNetworks is dockershim's ProbeNetworkPlugins, InitNetworkPlugin and effectiveHairpinMode.
+// newNetworks corresponds to dockershim's ProbeNetworkPlugins, InitNetworkPlugin and effectiveHairpinMode.
 func newNetworks(o Options, engine docker.Endpoint) (node.Networks, error) {
 	if err := cni.CheckHairpin(o.Network.Hairpin); err != nil {
 		return node.Networks{}, err
@@ -61,7 +60,7 @@ func newNetworks(o Options, engine docker.Endpoint) (node.Networks, error) {
 			break
 		}
 		n.Choose = func(context.Context) network.Plugin {
-			// Only root can reach the pods' network namespaces, and only on the engine's own host.
+			// CNI needs root and the engine's host to enter the pods' network namespaces.
 			if os.Geteuid() == 0 && engine.IsLocal() && plugin.Usable() == nil {
 				return plugin
 			}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// profiles serves Go's profiles on a unix socket with mode 0600: they tell what a process has in memory.
+// profiles serves Go's pprof on a unix socket with mode 0600, because profiles reveal memory contents.
 type profiles struct {
 	server *http.Server
 	done   chan struct{} // closed when the server has ended
@@ -30,7 +30,7 @@ func startProfiles(ctx context.Context, socket string) (*profiles, error) {
 	}
 	go func() {
 		defer close(p.done)
-		_ = p.server.Serve(l) // ends with an error when stop closes it
+		_ = p.server.Serve(l) // returns an error when stop closes the server
 	}()
 	return p, nil
 }

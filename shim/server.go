@@ -25,7 +25,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// maxMessage is the size that a kubelet allows in both directions.
+// maxMessage is a kubelet's message limit in both directions.
 const maxMessage = 16 << 20
 
 type server struct {
@@ -33,8 +33,8 @@ type server struct {
 	abandoned chan struct{} // closed when stop no longer waits for requests
 }
 
-// newServer registers both services of CRI as v1 and v1alpha2, whose messages are the same on the wire, as
-// dockershim's NewDockerServer did.
+// newServer registers both CRI services as v1 and v1alpha2, which have the same wire format. dockershim's counterpart
+// is NewDockerServer.
 func newServer(log *slog.Logger, tracer trace.TracerProvider, cri *criService, private api.CrishimServer) *server {
 	i := &interceptor{log: log, changed: cri.invalidateLists}
 	options := []grpc.ServerOption{
@@ -43,7 +43,7 @@ func newServer(log *slog.Logger, tracer trace.TracerProvider, cri *criService, p
 		grpc.UnaryInterceptor(i.unary),
 		grpc.StreamInterceptor(i.stream),
 	}
-	if tracer != nil { // the client's span, a kubelet's for one, is in the metadata
+	if tracer != nil { // the client's span, for example a kubelet's, is in the metadata
 		options = append(options, grpc.StatsHandler(otelgrpc.NewServerHandler(otelgrpc.WithTracerProvider(tracer), otelgrpc.WithPropagators(propagation.TraceContext{}))))
 	}
 	s := grpc.NewServer(options...)
@@ -57,8 +57,8 @@ func newServer(log *slog.Logger, tracer trace.TracerProvider, cri *criService, p
 	return &server{Server: s, abandoned: make(chan struct{})}
 }
 
-// stop lets requests end for a while, then cuts them off. Some go on without their client, so that the engine and the
-// shim agree on what exists; an engine that does not answer is left behind.
+// stop waits for requests to end and then cuts them off. Some requests continue without their client, so that the
+// engine and the shim agree on existing containers. Requests to an engine that does not answer are abandoned.
 func (s *server) stop(graceful, cutOff time.Duration) error {
 	stopped := make(chan struct{})
 	go func() {
@@ -80,11 +80,11 @@ func (s *server) stop(graceful, cutOff time.Duration) error {
 	return errors.New("the engine has not answered all requests yet: what it was asked for may still happen")
 }
 
-// interceptor turns panics and errors into status codes and logs the end of calls, never requests and answers, which
-// carry credentials.
+// interceptor converts panics and errors to status codes and logs the end of calls. It never logs messages, because
+// they contain credentials.
 type interceptor struct {
 	log     *slog.Logger
-	changed func() // is called after requests that may have changed a list
+	changed func() // called after requests that may have changed a list
 }
 
 func (i *interceptor) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
@@ -97,7 +97,7 @@ func (i *interceptor) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerI
 	return handle(srv, s)
 }
 
-// finish takes the method's name from the context: the generated code only knows the v1 name.
+// finish takes the method's name from the context, because the generated code only knows the v1 name.
 func (i *interceptor) finish(ctx context.Context, started time.Time, err error, panicked any) error {
 	method, _ := grpc.Method(ctx)
 	if !keepsLists(path.Base(method)) {
@@ -122,8 +122,8 @@ func (i *interceptor) finish(ctx context.Context, started time.Time, err error, 
 	return err
 }
 
-// keepsLists reports whether lists are still true after a request. A client must not see an older state after a
-// container's status.
+// keepsLists reports whether a request leaves cached lists valid. A client must not see a state that is older than the
+// container status it has read.
 func keepsLists(method string) bool {
 	switch method {
 	case "Version", "Status", "ImageStatus", "ImageFsInfo", "ContainerStats", "PodSandboxStats", "ExecSync", "Exec", "Attach", "PortForward":

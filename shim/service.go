@@ -21,7 +21,6 @@ import (
 	"github.com/crishim/crishim/shim/stream"
 )
 
-// The services that criService is made of.
 type (
 	nodeService      = node.Service
 	sandboxService   = sandbox.Service
@@ -33,8 +32,8 @@ type (
 	logService       = logs.Service
 )
 
-// criService answers both services of the CRI: each RPC is a method of one of the services here, or below. One that is
-// missing does not compile.
+// criService implements both CRI services. Each RPC is a method of an embedded service or of criService; a missing one
+// is a compile error.
 type criService struct {
 	runtimeapi.UnsafeRuntimeServiceServer
 	runtimeapi.UnsafeImageServiceServer
@@ -56,8 +55,8 @@ func (s *criService) invalidateLists() {
 	}
 }
 
-// PodSandboxStatus of a daemon also has the containers' statuses and a time, for kubelets that use events. They drop
-// older events, so the time is taken before the engine is asked.
+// PodSandboxStatus of a daemon includes container statuses and a timestamp, for kubelets that use events. Kubelets drop
+// older events, so the timestamp is taken before the engine is asked.
 func (s *criService) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
 	at := time.Now().UnixNano()
 	resp, err := s.sandboxService.PodSandboxStatus(ctx, r)
@@ -83,13 +82,13 @@ func (s *criService) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSand
 	return resp, nil
 }
 
-// CheckpointContainer: the CRI wants one archive, and the engine's checkpoints are directories that only it can
-// restore.
+// CheckpointContainer is not implemented: CRI requires a single archive, but the engine's checkpoints are directories
+// that only the engine can restore.
 func (*criService) CheckpointContainer(context.Context, *runtimeapi.CheckpointContainerRequest) (*runtimeapi.CheckpointContainerResponse, error) {
 	return nil, fmt.Errorf("the docker engine cannot write a container's checkpoint as an archive: %w", errdefs.ErrNotImplemented)
 }
 
-// CheckpointPod: the engine cannot stop several containers at one moment.
+// CheckpointPod is not implemented: the engine cannot stop several containers at the same instant.
 func (*criService) CheckpointPod(context.Context, *runtimeapi.CheckpointPodRequest) (*runtimeapi.CheckpointPodResponse, error) {
 	return nil, fmt.Errorf("the docker engine cannot checkpoint the containers of a pod together: %w", errdefs.ErrNotImplemented)
 }
@@ -140,7 +139,7 @@ func (s *criService) StreamImages(r *runtimeapi.StreamImagesRequest, out grpc.Se
 	})
 }
 
-// chunkSize items of a few kB stay far below the limit of a message.
+// chunkSize items of a few kB are far below the message limit.
 const chunkSize = 100
 
 func sendAll[T any](items []T, err error, send func([]T) error) error {

@@ -18,7 +18,7 @@ import (
 	"github.com/crishim/crishim/shim/node"
 )
 
-// How long Close waits for running requests to end, and then for those that go on without their client.
+// Close waits stopTimeout for running requests, and then cutOffTimeout for requests that continue without their client.
 const (
 	stopTimeout   = 10 * time.Second
 	cutOffTimeout = 2 * time.Second
@@ -26,33 +26,33 @@ const (
 
 type Options struct {
 	Engine               docker.Options
-	Log                  *slog.Logger // nil: nothing is logged
-	PauseImage           string       // "": the built-in pause image
+	Log                  *slog.Logger // nil: no logging
+	PauseImage           string       // "": the built-in image
 	Network              NetworkOptions
-	PullProgressDeadline time.Duration // ends a pull without progress; 0: a minute
+	PullProgressDeadline time.Duration // cancels a pull without progress; 0: a minute
 
 	StreamAddress                 string // host:port of the streaming server; "": 127.0.0.1 and a free port
-	StreamCertFile, StreamKeyFile string // TLS for the streaming server, when both are set
+	StreamCertFile, StreamKeyFile string // enables TLS for the streaming server if both are set
 
-	StreamIdleTimeout time.Duration // ends a session without any traffic; 0: 4 hours
+	StreamIdleTimeout time.Duration // ends an idle session; 0: 4 hours
 
 	ExecRecords string
 
-	// WriteLogs writes container logs to CRI files. Otherwise a log is a link to the engine's own file.
+	// WriteLogs writes container logs to CRI files. Otherwise a log is a link to the engine's file.
 	WriteLogs bool
 
-	// Daemon is for a shim that serves until it is stopped. It watches the engine.
+	// Daemon is set for a shim that serves until it is stopped. It watches the engine.
 	Daemon bool
-	// CgroupDriver is the kubelet's, to be compared with the engine's; "": unknown.
+	// CgroupDriver is the kubelet's driver, which the engine's must match; "": unknown.
 	CgroupDriver string
-	// RuntimeCgroups is a cgroup for the engine's processes; "": they stay where they are.
+	// RuntimeCgroups is a cgroup for the engine's processes; "": they are not moved.
 	RuntimeCgroups string
 	MetricsAddress string
 	ProfileSocket  string
 
 	Tracer trace.TracerProvider
 
-	temporaries string // file to note the engine of temporary containers in; "": none are removed
+	temporaries string // file that records the engine of temporary containers; "": they are not removed
 }
 
 type Shim struct {
@@ -60,16 +60,16 @@ type Shim struct {
 	engine  *docker.Client
 	service *criService
 	watch   *node.Watch     // nil in a shim for one command
-	metrics *metrics.Server // nil where they are not served
-	socket  string          // for profiles; "": none
-	profile *profiles       // nil until they are served
+	metrics *metrics.Server // nil if metrics are disabled
+	socket  string          // unix socket for profiles; "": none
+	profile *profiles       // nil until started
 	grpc    *server
 
 	close    sync.Once
 	closeErr error
 }
 
-// New dials and starts nothing. It is dockershim's NewDockerService.
+// New does not connect or start anything. dockershim's counterpart is NewDockerService.
 func New(o Options) (*Shim, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -106,7 +106,7 @@ func New(o Options) (*Shim, error) {
 	return s, nil
 }
 
-// Start does not need the engine, but an engine that answers must fit.
+// Start works without the engine, but fails for an incompatible one.
 func (s *Shim) Start(ctx context.Context) error {
 	if s.watch != nil {
 		if err := s.watch.Start(ctx); err != nil {
@@ -133,7 +133,7 @@ func (s *Shim) Start(ctx context.Context) error {
 	return nil
 }
 
-// Serve returns nil after Close, or an error if the streaming server has ended.
+// Serve returns nil after Close, or an error if the streaming server has failed.
 func (s *Shim) Serve(l net.Listener) error {
 	served := make(chan error, 1)
 	go func() { served <- s.grpc.Serve(l) }()
@@ -151,10 +151,10 @@ func (s *Shim) Serve(l net.Listener) error {
 	return nil
 }
 
-// Close lets requests end for a while, then cuts them off.
+// Close waits for running requests and then cuts them off.
 func (s *Shim) Close() error {
 	s.close.Do(func() {
-		s.service.eventService.Close() // streams of events would not end by themselves
+		s.service.eventService.Close() // event streams do not end by themselves
 		err := s.grpc.stop(stopTimeout, cutOffTimeout)
 		if s.watch != nil {
 			s.watch.Stop()

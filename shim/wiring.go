@@ -105,7 +105,7 @@ func (s *criService) podIPs(ctx context.Context, id string) ([]string, error) {
 	return ips, nil
 }
 
-// statuses returns what an event is about. A list after it must not be older.
+// statuses returns statuses for events. It invalidates cached lists, so that a list after the event is not older.
 type statuses struct{ of *criService }
 
 func (s statuses) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {

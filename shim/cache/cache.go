@@ -1,7 +1,8 @@
-// Package cache keeps the engine's lists of all sandboxes and of all containers of pods, which a kubelet asks for each
-// second, until an event, or the shim itself, may have changed them. What that saves is in docs/performance.md.
+// Package cache keeps the engine's lists of all sandboxes and of all pod containers until an event or a request of the
+// shim may have changed them. A kubelet requests both lists every second; docs/performance.md has the effect.
 //
-// Events only invalidate, so they may come twice, late or out of order. A list that was read while one came in is not kept.
+// Events only invalidate lists, so duplicate, late and reordered events do no harm. A list that was read during an
+// event is discarded.
 package cache
 
 import (
@@ -30,9 +31,10 @@ type Engine interface {
 }
 
 const (
-	// maxAge bounds the age of a list: the engine drops events if a client is slow, and some changes have no event.
+	// maxAge limits the age of a list: the engine drops events for a slow client, and some changes cause no event.
 	maxAge = 10 * time.Second
-	// An engine that hangs keeps its event stream open. It is pinged every pingInterval, and has pingTimeout to answer.
+	// A hanging engine keeps its event stream open, so it is pinged every pingInterval and must answer within
+	// pingTimeout.
 	pingInterval, pingTimeout = 2 * time.Second, 4 * time.Second
 )
 
@@ -40,9 +42,9 @@ type Cache struct {
 	engine                            Engine
 	maxAge, pingInterval, pingTimeout time.Duration
 
-	mu         sync.Mutex // guards everything below
+	mu         sync.Mutex // guards the fields below
 	following  bool       // the event stream is open
-	generation uint64     // changes with each invalidation
+	generation uint64     // incremented by each invalidation
 	lists      map[string]list
 }
 
@@ -55,7 +57,7 @@ func New(engine Engine) *Cache {
 	return &Cache{engine: engine, maxAge: maxAge, pingInterval: pingInterval, pingTimeout: pingTimeout, lists: map[string]list{}}
 }
 
-// ContainerList answers lists of all sandboxes or of all containers of pods, in any states. All others go to the engine.
+// ContainerList caches lists of all sandboxes and of all pod containers in any state. Other lists go to the engine.
 func (c *Cache) ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error) {
 	if !cacheable(o) {
 		return c.engine.ContainerList(ctx, o)
@@ -91,7 +93,7 @@ func cacheable(o container.ListOptions) bool {
 		!o.Size && !o.Latest && o.Limit == 0 && o.Since == "" && o.Before == ""
 }
 
-// Invalidate drops all lists, also those that are being read.
+// Invalidate drops all lists, including those being read.
 func (c *Cache) Invalidate() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,20 +108,19 @@ func (c *Cache) setFollowing(following bool) {
 	c.Invalidate()
 }
 
-// Follow invalidates lists by the engine's events until the stream or the context ends, or the engine does not answer
-// a ping.
+// Follow invalidates lists on the engine's events until the stream or ctx ends or a ping fails.
 func (c *Cache) Follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// The engine answers before it begins to listen, and sends the events since then.
+	// The engine responds before it subscribes to events. Since includes the events in between.
 	info, err := c.engine.Info(ctx)
 	if err != nil {
 		return err
 	}
 	messages, errs := c.engine.Events(ctx, events.ListOptions{Since: info.SystemTime, Filters: filters.NewArgs(
 		filters.Arg("type", string(events.ContainerEventType)),
-		filters.Arg("type", string(events.ImageEventType)),   // a list has the images' names
-		filters.Arg("type", string(events.NetworkEventType)), // and the containers' addresses
+		filters.Arg("type", string(events.ImageEventType)),   // a list contains image names
+		filters.Arg("type", string(events.NetworkEventType)), // and container addresses
 	)})
 	c.setFollowing(true)
 	defer c.setFollowing(false)
@@ -164,9 +165,9 @@ func (c *Cache) ping(ctx context.Context, silent chan<- struct{}) {
 	}
 }
 
-// harmless reports whether an action changes no list. Each run of a probe has three such events.
+// harmless reports whether an action leaves all lists unchanged. Each run of a probe causes three such events.
 func harmless(a events.Action) bool {
-	word, _, _ := strings.Cut(string(a), ":") // an exec's command follows
+	word, _, _ := strings.Cut(string(a), ":") // followed by the command of an exec
 	switch events.Action(word) {
 	case events.ActionExecCreate, events.ActionExecStart, events.ActionExecDie, events.ActionExecDetach,
 		events.ActionAttach, events.ActionDetach, events.ActionResize, events.ActionTop, events.ActionExport, events.ActionCopy,

@@ -59,8 +59,8 @@ func (s *Service) Unpause(ctx context.Context, id string) error {
 	return nil
 }
 
-// Restart stops and starts a container with its files. In CRI each attempt is a container of its own; the engine
-// keeps one.
+// Restart stops and starts a container and keeps its files. In CRI each attempt is a new container; the engine reuses
+// the container.
 func (s *Service) Restart(ctx context.Context, id string, seconds int64) error {
 	if seconds < 0 {
 		return fmt.Errorf("restart container: %w", invalid("timeout %d is negative", seconds))
@@ -94,9 +94,9 @@ func (s *Service) runningPod(ctx context.Context, id string) (state.FoundSandbox
 	return pod, err
 }
 
-// Copy creates a container in a pod that is like another pod's in everything but its name, command, terminal, labels and,
-// if one is given, image. A kubelet would take it for its own by its labels, so those are left out. What processes have
-// written into the other's files is not copied.
+// Copy creates a container in a pod like one of another pod, except for name, command, terminal, labels and optionally
+// the image. It omits the kubelet's labels, or a kubelet would manage the copy. Files that processes have written are
+// not copied.
 func (s *Service) Copy(ctx context.Context, r *api.CopyContainerRequest) (string, error) {
 	id, err := s.copied(ctx, r)
 	if err != nil {
@@ -145,7 +145,7 @@ func (s *Service) copied(ctx context.Context, r *api.CopyContainerRequest) (stri
 	config.Image, config.Entrypoint, config.Cmd = img.ID, r.GetCommand(), nil
 	config.Tty, config.OpenStdin, config.StdinOnce = r.GetTty(), r.GetStdin(), r.GetStdin()
 	config.AttachStdin, config.AttachStdout, config.AttachStderr = false, false, false
-	// Those are the pod's: the engine tells them of each container and takes them for none.
+	// These belong to the pod. The engine reports them for each container but rejects them.
 	config.Hostname, config.Domainname, config.ExposedPorts, config.MacAddress = "", "", nil, "" //nolint:staticcheck // engines before 25 send it
 	join := func(namespace string) string { return strings.Replace(namespace, m.SandboxID, pod.Detail.ID, 1) }
 	host.NetworkMode, host.IpcMode = container.NetworkMode(join(string(host.NetworkMode))), container.IpcMode(join(string(host.IpcMode)))
@@ -166,7 +166,7 @@ func (s *Service) dropImageDefaults(ctx context.Context, config *container.Confi
 	}
 }
 
-// withoutKubelets returns labels or annotations without those by which kubelets find their containers.
+// withoutKubelets removes the labels or annotations by which kubelets find their containers.
 func withoutKubelets(all map[string]string) map[string]string {
 	kept := map[string]string{}
 	for key, value := range all {

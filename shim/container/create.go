@@ -40,8 +40,8 @@ func (s *Service) CreateContainer(ctx context.Context, r *runtimeapi.CreateConta
 	return &runtimeapi.CreateContainerResponse{ContainerId: id}, nil
 }
 
-// ownerOf returns the owner of a temporary container, which must not outlive the command that makes it, and notes that
-// there is one. The owner of any other container is "".
+// ownerOf returns the owner of a temporary container, which must not outlive the command that creates it, and calls
+// NoteTemporary. For other containers it returns "".
 func (s *Service) ownerOf(annotations map[string]string) (string, error) {
 	if _, temporary := annotations[api.AnnotationTemporary]; !temporary || s.NoteTemporary == nil {
 		return "", nil
@@ -52,8 +52,9 @@ func (s *Service) ownerOf(annotations map[string]string) (string, error) {
 	return s.users.owner, nil
 }
 
-// create creates the engine container. A container of the same identity that another request in flight has created is
-// taken; one that was never started is left over from an earlier request. The same name in an older sandbox may stay.
+// create creates the engine container. If a concurrent request has created the same container, create returns that one.
+// A container that was never started is left over from an earlier request and is replaced. The same name in an older
+// sandbox is no conflict.
 func (s *Service) create(ctx context.Context, r *runtimeapi.CreateContainerRequest, same *inFlight) (string, error) {
 	f, err := s.gather(ctx, r)
 	if err != nil {
@@ -90,7 +91,7 @@ func (s *Service) create(ctx context.Context, r *runtimeapi.CreateContainerReque
 	return created.ID, nil
 }
 
-// pending counts the requests in flight for each container, with the id of the created one.
+// pending counts the requests in flight for each container and holds the id of the created container.
 type pending struct {
 	mu    sync.Mutex
 	byKey map[string]*inFlight
@@ -98,7 +99,7 @@ type pending struct {
 
 type inFlight struct {
 	requests int
-	created  string // id; guarded by the lock on the container's name
+	created  string // id; guarded by the lock of the container's name
 }
 
 func (p *pending) begin(r *runtimeapi.CreateContainerRequest) (same *inFlight, done func()) {
@@ -193,18 +194,18 @@ func unable(format string, args ...any) error {
 }
 
 type facts struct {
-	api      string // version of the engine's API
+	api      string // API version of the engine
 	info     system.Info
 	pod      state.FoundSandbox
 	image    image.InspectResponse
-	mounted  map[string]image.InspectResponse // image mounts, by the requested reference
+	mounted  map[string]image.InspectResponse // images of image mounts, by the requested reference
 	target   string                           // id of the container whose PID namespace is joined
 	seccomp  []byte                           // content of a localhost profile
-	passwd   []byte                           // the image's user files, where they are needed
+	passwd   []byte                           // the image's user files, if needed
 	group    []byte
-	known    []string // capabilities to add for "all", where the engine has not all; else nil
-	unloaded bool     // the requested AppArmor profile is not in the kernel
-	oomScore int      // what the host allows of the requested score
+	known    []string // capabilities for "all" if the engine cannot add all; otherwise nil
+	unloaded bool     // the requested AppArmor profile is not loaded
+	oomScore int      // the requested score, raised to the host's minimum
 	owner    string   // see ownerOf
 	now      time.Time
 }
@@ -240,18 +241,18 @@ func (s *Service) gather(ctx context.Context, r *runtimeapi.CreateContainerReque
 	if err := gatherProfiles(&f, sc); err != nil {
 		return f, err
 	}
-	// Newer engines add those that they have.
+	// Newer engines add the capabilities that they have.
 	if !f.speaks("1.42") && convert.AllCapabilities(sc.GetCapabilities().GetAddCapabilities()) {
-		f.known = slices.DeleteFunc(slices.Clone(s.Capabilities()), func(name string) bool { // an engine before 23 has no name for these
+		f.known = slices.DeleteFunc(slices.Clone(s.Capabilities()), func(name string) bool { // engines before 23 do not know these names
 			return slices.Contains([]string{"PERFMON", "BPF", "CHECKPOINT_RESTORE"}, name)
 		})
 	}
-	// crishim asks for a negative score for each sandbox: the host has refused it if the sandbox runs without.
+	// crishim requests a negative score for each sandbox. If a sandbox runs without one, the host has refused it.
 	score := int(r.GetConfig().GetLinux().GetResources().GetOomScoreAdj())
 	if own := f.pod.Detail.Config.Labels[state.LabelOwnName] != ""; score >= 0 || !own || f.pod.Detail.HostConfig.OomScoreAdj < 0 {
 		f.oomScore = s.OOM.Allowed(score)
 	}
-	// The engine alone would not give the container the requested groups.
+	// The engine would not set exactly the requested groups.
 	user, err := convert.RequestedUser(sc, imageUser(f.image))
 	if err == nil && user.NeedsFiles() && (!user.Strict || user.Name != "") {
 		f.passwd, f.group, err = s.users.ofImage(ctx, f.image)
@@ -279,7 +280,7 @@ func imageUser(i image.InspectResponse) string {
 	return i.Config.User
 }
 
-// gatherMounted finds the images to mount. Not every engine refuses a missing sub path.
+// gatherMounted finds the images to mount. Some engines accept a missing subpath, so it is checked here.
 func (s *Service) gatherMounted(ctx context.Context, f *facts, ms []*runtimeapi.Mount) error {
 	f.mounted = map[string]image.InspectResponse{}
 	for _, m := range ms {
@@ -305,7 +306,8 @@ func (s *Service) gatherMounted(ctx context.Context, f *facts, ms []*runtimeapi.
 	return nil
 }
 
-// gatherTarget finds the container whose PID namespace is joined. It must be of the same pod and have one of its own.
+// gatherTarget finds the container whose PID namespace is joined. It must be in the same pod and have its own PID
+// namespace.
 func (s *Service) gatherTarget(ctx context.Context, f *facts, o *runtimeapi.NamespaceOption) error {
 	if o.GetPid() != runtimeapi.NamespaceMode_TARGET || o.GetTargetId() == "" {
 		return nil
@@ -325,8 +327,8 @@ func (s *Service) gatherTarget(ctx context.Context, f *facts, o *runtimeapi.Name
 	return nil
 }
 
-// gatherProfiles reads a seccomp profile, and looks for an AppArmor profile in the kernel: the engine takes any name,
-// and the container fails when it is started.
+// gatherProfiles reads a seccomp profile and checks that the kernel has an AppArmor profile. The engine accepts any
+// profile name and fails only at the start of the container.
 func gatherProfiles(f *facts, sc *runtimeapi.LinuxContainerSecurityContext) error {
 	p, err := seccompProfile(sc)
 	if err != nil {
@@ -352,7 +354,8 @@ func seccompProfile(sc *runtimeapi.LinuxContainerSecurityContext) (*runtimeapi.S
 	return convert.SeccompProfile(sc.GetSeccomp(), sc.GetSeccompProfilePath()) //nolint:staticcheck // kubelets before 1.25 send nothing else
 }
 
-// needsInfo reports whether a plan depends on the engine's Info: all do for a kubelet, most do not for a person.
+// needsInfo reports whether the plan depends on the engine's Info. It does for all requests of a kubelet, but not for
+// most containers that users create.
 func needsInfo(r *runtimeapi.CreateContainerRequest) bool {
 	sc, limits := r.GetConfig().GetLinux().GetSecurityContext(), r.GetConfig().GetLinux().GetResources()
 	const localhost = runtimeapi.SecurityProfile_Localhost
@@ -363,7 +366,8 @@ func needsInfo(r *runtimeapi.CreateContainerRequest) bool {
 		sc.GetApparmorProfile() != "" || sc.GetSeccompProfilePath() != "" //nolint:staticcheck // old kubelets send them
 }
 
-// checkWarnings turns the engine's warnings about limits that it cannot set into an error. Shares are only a weight.
+// checkWarnings converts the engine's warnings about unsupported limits to an error. CPU shares are exempt, because
+// they are only a weight.
 func (s *Service) checkWarnings(warnings []string, asked container.Resources, id string) error {
 	for _, w := range warnings {
 		switch {

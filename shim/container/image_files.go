@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	maxUserFile  = 1 << 20 // bytes of a file that anybody may have written
-	maxUserCache = 256     // images; a full cache is emptied
+	maxUserFile  = 1 << 20 // maximum size in bytes, because the image's author controls the file
+	maxUserCache = 256     // images; a full cache is cleared
 )
 
 // userFiles caches /etc/passwd and /etc/group of images.
@@ -80,7 +80,7 @@ const helperName = "crishim-users-"
 
 const maxHelperAge = 10 * time.Minute
 
-// RemoveOwned removes the containers of an owner that was killed. Without an owner it removes helpers that are old.
+// RemoveOwned removes the containers of a killed owner. Without an owner it removes old helper containers.
 func (s *Service) RemoveOwned(ctx context.Context, owner string) error {
 	label := state.LabelOwner
 	if owner != "" {
@@ -89,7 +89,7 @@ func (s *Service) RemoveOwned(ctx context.Context, owner string) error {
 	list, err := s.Engine.ContainerList(ctx, container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", label))})
 	errs := []error{err}
 	for _, c := range list {
-		// A container has its image's labels, too, but not its name, which is ours.
+		// Labels of a container may come from its image, but the helper's name cannot.
 		isHelper := c.State == container.StateCreated && strings.HasPrefix(state.ListedName(c), "/"+helperName)
 		found, ok := state.DecodeContainer(state.ListedName(c), c.Labels)
 		switch {
@@ -102,7 +102,7 @@ func (s *Service) RemoveOwned(ctx context.Context, owner string) error {
 	return errors.Join(errs...)
 }
 
-// inImage calls look with a container of an image that is never started.
+// inImage creates a container of an image without starting it, calls look and removes the container.
 func inImage(ctx context.Context, engine Engine, owner, imageID string, look func(id string) error) (err error) {
 	cleanup, cancel := lifecycle.CleanupContext(ctx)
 	defer cancel()
@@ -168,13 +168,13 @@ var errNoLayers = errors.New("the image's layers cannot be read here")
 type layer int
 
 const (
-	layerSilent   layer = iota // nothing
-	layerHas                   // a directory, of which lower layers may have more
-	layerHasAlone              // something that hides the lower layers
-	layerHides                 // a mark that it has been removed
+	layerSilent   layer = iota // no entry
+	layerHas                   // a directory, possibly with more entries in lower layers
+	layerHasAlone              // an entry that hides the lower layers
+	layerHides                 // a whiteout
 )
 
-// look examines a relative path in one layer, every parent included.
+// look examines a relative path and its parents in one layer.
 func look(dir, name string) (layer, fs.FileInfo, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -193,7 +193,7 @@ func look(dir, name string) (layer, fs.FileInfo, error) {
 		info, err = root.Lstat(part)
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && found == layerHasAlone:
-			return layerHides, nil, nil // an opaque parent without it
+			return layerHides, nil, nil // an opaque parent without the path
 		case errors.Is(err, fs.ErrNotExist):
 			return layerSilent, nil, nil
 		case err != nil:

@@ -32,7 +32,7 @@ func (s *Service) ListContainers(ctx context.Context, r *runtimeapi.ListContaine
 			continue
 		}
 		c := fromSummary(summary, decoded)
-		// The engine does not filter all, and some in its own way.
+		// The engine cannot filter by all fields, and matches some differently.
 		if !strings.HasPrefix(c.GetId(), f.GetId()) || !strings.HasPrefix(c.GetPodSandboxId(), f.GetPodSandboxId()) ||
 			!state.MatchLabels(c.GetLabels(), f.GetLabelSelector()) {
 			continue
@@ -52,8 +52,8 @@ func (s *Service) ListContainers(ctx context.Context, r *runtimeapi.ListContaine
 	return &runtimeapi.ListContainersResponse{Containers: found}, nil
 }
 
-// listOptions leaves to the engine what it can filter. A container whose log is not complete has ended for the engine
-// only.
+// listOptions translates a filter as far as the engine supports it. A container whose log is incomplete counts as
+// running here, but has exited for the engine.
 func listOptions(f *runtimeapi.ContainerFilter, writesLogs bool) container.ListOptions {
 	args := filters.NewArgs(filters.Arg("label", state.LabelType+"="+state.TypeContainer))
 	if f.GetId() != "" {
@@ -65,7 +65,7 @@ func listOptions(f *runtimeapi.ContainerFilter, writesLogs bool) container.ListO
 	for k, v := range f.GetLabelSelector() {
 		args.Add("label", state.EncodeLabelKey(k)+"="+v)
 	}
-	// Without All the engine skips the others before it looks at anything else.
+	// Without All the engine discards containers that do not run before it applies filters.
 	running := f.GetState() != nil && f.GetState().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
 	if running && !writesLogs {
 		return container.ListOptions{Filters: args}
@@ -86,7 +86,7 @@ func fromSummary(c container.Summary, decoded state.Container) *runtimeapi.Conta
 		Id:           c.ID,
 		PodSandboxId: decoded.SandboxID,
 		Metadata:     decoded.Metadata,
-		Image:        &runtimeapi.ImageSpec{Image: cmp.Or(decoded.Image, c.Image), UserSpecifiedImage: decoded.Image}, // other shims note none
+		Image:        &runtimeapi.ImageSpec{Image: cmp.Or(decoded.Image, c.Image), UserSpecifiedImage: decoded.Image}, // other shims do not record the image
 		ImageRef:     c.ImageID,
 		ImageId:      c.ImageID,
 		State:        convert.ContainerState(c.State),
@@ -96,7 +96,8 @@ func fromSummary(c container.Summary, decoded state.Container) *runtimeapi.Conta
 	}
 }
 
-// notePaused notes whether a container is paused, for which CRI has no state. Its creator has no say in that.
+// notePaused sets an annotation for a paused container, because CRI has no such state. An annotation from the request
+// is ignored.
 func notePaused(annotations map[string]string, paused bool) map[string]string {
 	delete(annotations, kube.AnnotationPaused)
 	if paused {
@@ -105,7 +106,8 @@ func notePaused(annotations map[string]string, paused bool) map[string]string {
 	return annotations
 }
 
-// createdAt returns the shim's own time, unless the clocks differ: the engine's lists have only seconds.
+// createdAt prefers the shim's own time unless the clocks differ, because the engine's lists have a resolution of
+// seconds.
 func createdAt(own time.Time, engine int64) int64 {
 	const sameClock = 5 * time.Second
 	if off := time.Duration(own.UnixNano() - engine); own.IsZero() || off.Abs() > sameClock {
@@ -114,7 +116,7 @@ func createdAt(own time.Time, engine int64) int64 {
 	return own.UnixNano()
 }
 
-// resolveCreated inspects created containers, because one whose start failed looks the same in a list.
+// resolveCreated inspects created containers, because lists show a failed start in the same way.
 func (s *Service) resolveCreated(ctx context.Context, list []*runtimeapi.Container) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(8)
@@ -129,7 +131,7 @@ func (s *Service) resolveCreated(ctx context.Context, list []*runtimeapi.Contain
 				list[i] = nil
 				return nil
 			case errdefs.IsInternal(err):
-				// The engine is in trouble with this one; the others are listed.
+				// The engine fails for this container only; the others are listed.
 				s.Log.Warn("a container's state cannot be read", "id", c.GetId(), "err", err)
 				c.State = runtimeapi.ContainerState_CONTAINER_UNKNOWN
 				return nil

@@ -35,7 +35,7 @@ func makePlan(r *runtimeapi.CreateContainerRequest, f facts) (p lifecycle.Spec, 
 			Tty:        c.GetTty(),
 			OpenStdin:  c.GetStdin(),
 			StdinOnce:  c.GetStdinOnce(),
-			// A pod has the kubelet's probes in place of the image's health check.
+			// In a pod the kubelet's probes replace the image's health check.
 			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 			Labels: state.EncodeContainer(state.Container{
 				Metadata:  c.GetMetadata(),
@@ -43,7 +43,7 @@ func makePlan(r *runtimeapi.CreateContainerRequest, f facts) (p lifecycle.Spec, 
 				SandboxID: f.pod.Detail.ID,
 				LogPath:   logPath,
 				LogDir:    logDir,
-				// Kubelets send the image's id, and the name from the Pod here.
+				// Kubelets send the image's id, and here the name from the pod spec.
 				Image:       cmp.Or(c.GetImage().GetUserSpecifiedImage(), c.GetImage().GetImage()),
 				Labels:      c.GetLabels(),
 				Annotations: c.GetAnnotations(),
@@ -97,7 +97,7 @@ func planResources(p *lifecycle.Spec, r *runtimeapi.CreateContainerRequest, f fa
 	if parent == "" {
 		p.Host.CgroupParent = f.pod.Detail.HostConfig.CgroupParent
 	}
-	// The engine has no field for these limits. They are written into the cgroup when the container has been started.
+	// The engine has no fields for these limits. They are written to the cgroup after the start.
 	files, err := convert.CgroupFiles(wanted, f.info.CgroupVersion == "2")
 	if err != nil || len(files) == 0 {
 		return err
@@ -131,13 +131,13 @@ func planSecurity(p *lifecycle.Spec, r *runtimeapi.CreateContainerRequest, f fac
 	}
 	p.Host.CapAdd, p.Host.CapDrop, err = convert.Capabilities(sc.GetCapabilities(), f.known)
 	if err != nil || sc.GetPrivileged() {
-		// The CRI says that profiles, labels and masked paths have no effect on a privileged container.
+		// By CRI, profiles, SELinux labels and masked paths have no effect on a privileged container.
 		return err
 	}
 	p.Host.SecurityOpt = append(p.Host.SecurityOpt, convert.SELinuxOptions(sc.GetSelinuxOptions())...)
 	if sc != nil {
-		// Empty lists unmask all paths, as kubelets want for an unmasked /proc. A config without any security context
-		// gets the engine's default.
+		// Empty lists unmask all paths, as a kubelet requests for an unmasked /proc. A config without a security
+		// context gets the engine's default.
 		p.Host.MaskedPaths = append([]string{}, sc.GetMaskedPaths()...)
 		p.Host.ReadonlyPaths = append([]string{}, sc.GetReadonlyPaths()...)
 	}
@@ -186,8 +186,8 @@ func planMounts(p *lifecycle.Spec, r *runtimeapi.CreateContainerRequest, f facts
 
 const imageMountAPI = "1.48"
 
-// planImageMount mounts an image read-only. Engines before 28 mount a volume whose content is an overlay of the
-// image's layers, and remove it with the container.
+// planImageMount mounts an image read-only. For engines before 28 it creates a volume with an overlay of the image's
+// layers, which is removed with the container.
 func planImageMount(m *runtimeapi.Mount, i image.InspectResponse, f facts) (mount.Mount, error) {
 	if err := convert.CheckMountOptions(m); err != nil {
 		return mount.Mount{}, err
@@ -212,12 +212,12 @@ func planImageMount(m *runtimeapi.Mount, i image.InspectResponse, f facts) (moun
 		}
 	}
 	for _, dir := range dirs {
-		if !plainName(dir) { // the options have no way to quote a name
+		if !plainName(dir) { // the mount options cannot quote a name
 			return mount.Mount{}, invalid("the layer %q has a name that an overlay cannot be made of", dir)
 		}
 	}
 	options := map[string]string{"type": "overlay", "device": "overlay", "o": "ro,lowerdir=" + strings.Join(dirs, ":")}
-	if len(dirs) == 1 { // an overlay needs two
+	if len(dirs) == 1 { // an overlay needs two layers
 		options = map[string]string{"type": "none", "device": dirs[0], "o": "bind,ro"}
 	}
 	return mount.Mount{

@@ -1,10 +1,8 @@
-// Package container answers the CRI's container RPCs: create, start, stop, remove, list,
-// status and update.
+// Package container implements CRI's container RPCs: create, start, stop, remove, list, status and update.
 //
-// CreateContainer has three parts: validate checks the request alone, gather reads the
-// facts (the sandbox, the image, the engine), and makePlan, a pure function, makes the
-// engine's configuration of both. Only then is anything created. What Docker cannot do is
-// refused with a sentence, never dropped.
+// CreateContainer has three parts: validate checks the request alone; gather collects facts about the sandbox, the
+// image and the engine; makePlan, a pure function, computes the engine's configuration from both. The container is
+// created afterwards. Unsupported settings are refused with an error and never ignored.
 package container
 
 import (
@@ -47,20 +45,20 @@ type Engine interface {
 
 type Options struct {
 	Engine Engine
-	Logs   Logs // nil: links to the engine's files
+	Logs   Logs // nil: link to the engine's log files
 	OOM    *host.OOMScore
-	// Capabilities returns those that the engine can add if it cannot add all; may be nil.
+	// Capabilities returns the capabilities that the engine can add, or nil if it can add all. May be nil.
 	Capabilities func() []string
-	Owner        string // of helpers and temporary containers, unique to a process that may be killed
-	// NoteTemporary is called before a temporary container is made; nil: there is no owner to outlive.
+	Owner        string // owner of helpers and temporary containers; unique to this process
+	// NoteTemporary is called before a temporary container is created. nil means that there is no owner.
 	NoteTemporary func() error
 	Log           *slog.Logger
 }
 
 type Service struct {
 	Options
-	writesLogs bool     // a container is reported as ended later than the engine says
-	unchanged  sync.Map // names of resources that the host has refused to change
+	writesLogs bool     // a container counts as running until its log is complete
+	unchanged  sync.Map // names of resources that the host cannot change
 	users      userFiles
 	info       infoCache
 	creating   keylock.Lock // by container name
@@ -87,7 +85,7 @@ func New(o Options) *Service {
 	return s
 }
 
-// infoCache keeps the engine's Info for a minute: asking costs more than creating a container.
+// infoCache caches the engine's Info for a minute, because Info takes longer than creating a container.
 type infoCache struct {
 	engine Engine
 
@@ -110,21 +108,21 @@ func (c *infoCache) get(ctx context.Context) (system.Info, error) {
 	return info, nil
 }
 
-// Logs follows the life of containers that have a log path.
+// Logs writes the logs of containers that have a log path.
 type Logs interface {
-	// Starting is called before the start: the container may end before Started is called. over is called after that,
-	// or when the start has failed.
+	// Starting is called before the start, because the container may end before Started is called. The caller calls
+	// over after Started or after a failed start.
 	Starting(id string, at logdir.Place) (over func())
-	// Started is called when the container runs; file is the engine's own log file, if it has one.
+	// Started is called when the container runs. file is the engine's log file, if it has one.
 	Started(ctx context.Context, id string, at logdir.Place, file string) error
-	// Unfinished reports whether an ended container's log lacks lines.
+	// Unfinished reports whether the log of an ended container is incomplete.
 	Unfinished(ctx context.Context, id string) bool
-	// Complete waits until the log of an ended container is complete, or makes no progress.
+	// Complete waits until the log of an ended container is complete or makes no progress.
 	Complete(ctx context.Context, id string)
 	Removed(ctx context.Context, id string, at logdir.Place, file string) error
 }
 
-// links makes a symbolic link to the engine's own log file, for a shim that does not stay to write logs.
+// links creates a symbolic link to the engine's log file, for a shim that ends before the container.
 type links struct{}
 
 func (links) Started(_ context.Context, _ string, at logdir.Place, file string) error {
@@ -153,7 +151,7 @@ func (links) Complete(context.Context, string)        {}
 func (links) Removed(_ context.Context, _ string, at logdir.Place, file string) error {
 	dir, name, err := at.OpenExisting()
 	if err != nil {
-		return nil // and no link in it
+		return nil // the directory and its link are gone
 	}
 	defer dir.Close()
 	target, err := dir.Readlink(name)

@@ -22,7 +22,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// StartContainer does not start a container again that has ended: a new attempt is a new container.
+// StartContainer refuses a container that has run before. In CRI each attempt is a new container.
 func (s *Service) StartContainer(ctx context.Context, r *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
 	m, err := state.FindContainer(ctx, s.Engine, r.GetContainerId())
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *Service) StartContainer(ctx context.Context, r *runtimeapi.StartContain
 		return nil, fmt.Errorf("start container %s (%.13s): it has run and is %s; create a new one: %w",
 			m.Metadata.GetName(), m.Detail.ID, m.Detail.State.Status, errdefs.ErrFailedPrecondition)
 	}
-	// The engine completes a start also if the request is cancelled: limits and log must follow.
+	// The engine completes a start even if the request is cancelled, so limits and log must follow.
 	ctx, cancel := lifecycle.CleanupContext(ctx)
 	defer cancel()
 	if err := s.start(ctx, m); err != nil {
@@ -52,7 +52,7 @@ func (s *Service) start(ctx context.Context, m state.FoundContainer) error {
 		return startError(err, m.Detail.HostConfig.Privileged)
 	}
 	if err := s.applyLimits(ctx, m); err != nil {
-		// A container does not run without the limits that were asked for.
+		// A container must not run without its limits.
 		cleanup, cancel := lifecycle.CleanupContext(ctx)
 		defer cancel()
 		return errors.Join(err, lifecycle.Stop(cleanup, s.Engine, m.Detail.ID, 0))
@@ -60,7 +60,7 @@ func (s *Service) start(ctx context.Context, m state.FoundContainer) error {
 	if m.LogPath == "" {
 		return nil
 	}
-	c, err := s.Engine.ContainerInspect(ctx, m.Detail.ID) // the engine's log file has a name only now
+	c, err := s.Engine.ContainerInspect(ctx, m.Detail.ID) // the engine sets the log file's name at the start
 	if err == nil {
 		err = s.Logs.Started(ctx, c.ID, logdir.Of(m.Container), c.LogPath)
 	}
@@ -70,8 +70,8 @@ func (s *Service) start(ctx context.Context, m state.FoundContainer) error {
 	return nil
 }
 
-// startError returns the sentence of an OCI runtime's error with a class. The engine has status 404 for some errors
-// of the configuration, which would read as "no such container".
+// startError extracts the OCI runtime's message and classifies it. The engine returns 404 for some configuration
+// errors, which would read as "no such container".
 func startError(err error, privileged bool) error {
 	if !ocierror.IsStart(err.Error()) {
 		return err
@@ -92,7 +92,7 @@ type limits struct {
 	Unified   map[string]string           `json:"unified,omitempty"`
 }
 
-// readLimits reads the label. A damaged one is an error only for a start.
+// readLimits decodes the label. A damaged label is an error only for a start.
 func readLimits(label string) (l limits, err error) {
 	if label == "" {
 		return l, nil
@@ -103,7 +103,7 @@ func readLimits(label string) (l limits, err error) {
 	return l, nil
 }
 
-// applyLimits writes the label's limits into the cgroup of a started container.
+// applyLimits writes the label's limits to the cgroup of a started container.
 func (s *Service) applyLimits(ctx context.Context, m state.FoundContainer) error {
 	l, err := readLimits(m.Limits)
 	if err != nil || len(l.Files) == 0 {
@@ -111,7 +111,7 @@ func (s *Service) applyLimits(ctx context.Context, m state.FoundContainer) error
 	}
 	c, err := s.Engine.ContainerInspect(ctx, m.Detail.ID)
 	if err != nil || !c.State.Running {
-		return err // it has ended; there is nothing to limit
+		return err // the container has ended
 	}
 	cgroups, err := host.Cgroups(c.State.Pid, c.ID)
 	if err == nil {
@@ -122,7 +122,7 @@ func (s *Service) applyLimits(ctx context.Context, m state.FoundContainer) error
 	if maps.DeleteFunc(l.Files, isDefault); err == nil || len(l.Files) == 0 {
 		return nil
 	}
-	// Its process and its cgroup are gone as soon as it ends, which may be by now.
+	// The process and the cgroup disappear as soon as the container ends, which may have happened already.
 	if c, again := s.Engine.ContainerInspect(ctx, m.Detail.ID); again == nil && !c.State.Running {
 		return nil
 	}
@@ -137,7 +137,7 @@ func writeLimits(cgroups host.CgroupDirs, files map[string]string) error {
 			err = invalid("%q is no name of a file", name)
 		}
 		var f *os.File
-		if err == nil { // the file is not created: a control that the kernel lacks is an error
+		if err == nil { // the file is not created, so a missing controller is an error
 			f, err = os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_TRUNC, 0)
 		}
 		if err == nil {
@@ -151,6 +151,6 @@ func writeLimits(cgroups host.CgroupDirs, files map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// isDefault reports whether a limit was not asked for: a kubelet limits every size of huge pages to 0. A host that
-// cannot is no reason to end the container.
+// isDefault reports whether a limit was not requested. A kubelet limits each size of huge pages to 0. The container
+// runs even if the host does not support that.
 func isDefault(name, value string) bool { return strings.HasPrefix(name, "hugetlb.") && value == "0" }

@@ -45,7 +45,7 @@ func (s *Service) status(ctx context.Context, m state.FoundContainer) (*runtimea
 	} else if err != nil {
 		return nil, fmt.Errorf("image %s: %w", m.Detail.Image, err)
 	}
-	name := m.Image // as requested, else the first tag
+	name := m.Image // as requested, otherwise the first tag
 	if tags := convert.ImageDetails(img).GetRepoTags(); name == "" && len(tags) > 0 {
 		name = tags[0]
 	}
@@ -53,7 +53,7 @@ func (s *Service) status(ctx context.Context, m state.FoundContainer) (*runtimea
 	if err != nil {
 		s.Log.Warn("a container's limits cannot be read", "id", m.Detail.ID, "err", err)
 	}
-	if m.Created.IsZero() { // another shim made it, and notes not which labels are the image's
+	if m.Created.IsZero() { // created by another shim, which does not record the image's labels
 		m.Annotations = state.WithoutImageAnnotations(m.Annotations, state.ImageLabels(img))
 	}
 	return &runtimeapi.ContainerStatus{
@@ -79,9 +79,9 @@ func (s *Service) status(ctx context.Context, m state.FoundContainer) (*runtimea
 	}, nil
 }
 
-// user returns nil if the identity of the first process is unknown.
+// user returns nil if the user of the first process is unknown.
 func (s *Service) user(ctx context.Context, m state.FoundContainer) *runtimeapi.ContainerUser {
-	// Of the image: what the container changed in its own layer came after its first process.
+	// The files come from the image: changes in the container's own layer are newer than its first process.
 	passwd, group, err := s.users.read(m.Detail.Image, lowerDirs(m.Detail.GraphDriver), func() (userPair, error) { return s.users.copy(ctx, m.Detail.ID) })
 	var user *runtimeapi.ContainerUser
 	if err == nil {
@@ -93,7 +93,8 @@ func (s *Service) user(ctx context.Context, m state.FoundContainer) *runtimeapi.
 	return user
 }
 
-// verbose has containerd's form under "info", where tools look for the pid; "sandboxID" and "pid" are cri-dockerd's.
+// verbose returns containerd's "info" document, in which tools look up the pid, and cri-dockerd's "sandboxID" and
+// "pid".
 func verbose(m state.FoundContainer) (map[string]string, error) {
 	info := map[string]any{
 		"sandboxID":   m.SandboxID,
@@ -117,7 +118,7 @@ func verbose(m state.FoundContainer) (map[string]string, error) {
 	return out, nil
 }
 
-// runtimeSpec has the form of an OCI runtime specification. Mounts and limits are in the status itself.
+// runtimeSpec returns the used parts of an OCI runtime spec. The status itself has mounts and limits.
 func runtimeSpec(m state.FoundContainer) map[string]any {
 	return map[string]any{
 		"hostname": m.Detail.Config.Hostname,

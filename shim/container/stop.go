@@ -12,7 +12,8 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// StopContainer sends the stop signal, and SIGKILL after the timeout. A container that has ended or is gone is fine.
+// StopContainer sends the stop signal, and SIGKILL after the timeout. It succeeds if the container has ended or is
+// gone.
 func (s *Service) StopContainer(ctx context.Context, r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
 	if r.GetTimeout() < 0 {
 		return nil, fmt.Errorf("stop container: %w", invalid("timeout %d is negative", r.GetTimeout()))
@@ -43,7 +44,7 @@ func (s *Service) Kill(ctx context.Context, id string) error {
 
 func (s *Service) AwaitLog(ctx context.Context, id string) { s.Logs.Complete(ctx, id) }
 
-// RemoveContainer removes a container with its volumes and the link to its log. A container that is gone is fine.
+// RemoveContainer removes a container, its volumes and the link to its log. It succeeds if the container is gone.
 func (s *Service) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
 	if err := s.Remove(ctx, r.GetContainerId()); err != nil {
 		return nil, err
@@ -60,7 +61,7 @@ func (s *Service) Remove(ctx context.Context, id string) error {
 		return fmt.Errorf("remove: %w", err)
 	}
 	if m.LogPath != "" && !m.Detail.State.Running {
-		s.Logs.Complete(ctx, m.Detail.ID) // the engine's log goes with the container
+		s.Logs.Complete(ctx, m.Detail.ID) // the engine removes its log with the container
 	}
 	if err := lifecycle.Remove(ctx, s.Engine, m.Detail.ID); err != nil {
 		return err

@@ -39,7 +39,7 @@ func (s *Service) update(ctx context.Context, wanted *runtimeapi.LinuxContainerR
 	if err != nil {
 		return err
 	}
-	if _, err := convert.CgroupFiles(wanted, true); err != nil { // what is wrong on any host
+	if _, err := convert.CgroupFiles(wanted, true); err != nil { // errors that do not depend on the host
 		return err
 	}
 	answer, err := s.Engine.ContainerUpdate(ctx, m.Detail.ID, container.UpdateConfig{Resources: resources})
@@ -53,8 +53,8 @@ func (s *Service) update(ctx context.Context, wanted *runtimeapi.LinuxContainerR
 	return nil
 }
 
-// updateOthers changes what the engine has no update for, as far as the host allows. A kubelet from 1.35 on sends all
-// resources with each change: an error is logged once, and must not refuse the others.
+// updateOthers changes resources that the engine cannot update, as far as the host allows. Kubelets since 1.35 send all
+// resources with each change, so an error is logged once and does not fail the request.
 func (s *Service) updateOthers(wanted *runtimeapi.LinuxContainerResources, m state.FoundContainer) {
 	cannot := func(name string, err error) {
 		if err == nil {
@@ -64,10 +64,10 @@ func (s *Service) updateOthers(wanted *runtimeapi.LinuxContainerResources, m sta
 			s.Log.Warn("a resource of containers cannot be changed", "resource", name, "id", m.Detail.ID, "err", err)
 		}
 	}
-	groups, elsewhere := host.Cgroups(m.Detail.State.Pid, m.Detail.ID) // also of one that does not run
+	groups, elsewhere := host.Cgroups(m.Detail.State.Pid, m.Detail.ID) // also set for a container that does not run
 	files, err := convert.CgroupFiles(wanted, elsewhere != nil || groups.V2())
 	cannot("unified", err)
-	has, _ := readLimits(m.Limits) // status logs the error
+	has, _ := readLimits(m.Limits) // the status RPC logs the error
 	for name, value := range files {
 		switch {
 		case elsewhere == nil:
@@ -78,7 +78,7 @@ func (s *Service) updateOthers(wanted *runtimeapi.LinuxContainerResources, m sta
 	}
 	const oomScore = "oom_score_adj"
 	switch score := s.OOM.Allowed(int(wanted.GetOomScoreAdj())); {
-	case score == 0: // as before
+	case score == 0: // unchanged
 	case elsewhere == nil:
 		cannot(oomScore, groups.SetOOMScore(m.Detail.State.Pid, score))
 	case score != m.Detail.HostConfig.OomScoreAdj:

@@ -1,9 +1,7 @@
-// Package convert translates values of the Docker Engine API into values of
-// the CRI and back: states, times, mounts, security options, resources,
-// images, users, signals.
+// Package convert translates values between the Docker Engine API and CRI: states, times, mounts, security options,
+// resources, images, users, signals.
 //
-// Everything here is pure: values in, values out, and an error where the input
-// can be wrong. Nothing calls the engine, reads a file, or knows a clock.
+// All functions are pure: they do not call the engine, read files or use a clock. Invalid input is an error.
 package convert
 
 import (
@@ -26,7 +24,7 @@ const (
 	reasonCannotRun = "ContainerCannotRun"
 )
 
-// ContainerState is for list entries. A paused or restarting container has processes.
+// ContainerState converts the state in a list. Paused and restarting containers count as running.
 func ContainerState(state container.ContainerState) runtimeapi.ContainerState {
 	switch state {
 	case container.StateCreated:
@@ -40,12 +38,11 @@ func ContainerState(state container.ContainerState) runtimeapi.ContainerState {
 	}
 }
 
-// EngineStates returns the words of the engine's status filter. The engine refuses unknown words.
+// EngineStates returns the engine's states for its status filter. The engine rejects unknown words.
 func EngineStates(state runtimeapi.ContainerState) []string {
 	switch state {
 	case runtimeapi.ContainerState_CONTAINER_CREATED:
-		// A container whose start failed stays "created" for the engine, and is EXITED for the CRI: the caller looks
-		// again.
+		// After a failed start the engine's state remains "created", but CRI's is EXITED. The caller inspects these.
 		return []string{"created"}
 	case runtimeapi.ContainerState_CONTAINER_RUNNING:
 		return []string{"running", "paused", "restarting"}
@@ -67,8 +64,8 @@ type RunState struct {
 	Reason, Description string
 }
 
-// Run reads an inspected container's state. A start that failed leaves a "created" container with an exit code: for
-// the CRI it has ended at once.
+// Run converts an inspected container's state. After a failed start the engine's state is "created" with an exit code;
+// in CRI the container has exited at once.
 func Run(created string, s *container.State) (RunState, error) {
 	var r RunState
 	var err error
@@ -111,7 +108,7 @@ func Run(created string, s *container.State) (RunState, error) {
 	return r, nil
 }
 
-// UnixNano parses a time of the engine. The year 1 and an empty text mean "has not happened", 0 in the CRI.
+// UnixNano parses a time of the engine. The year 1 and "" mean that the event has not happened, which is 0 in CRI.
 func UnixNano(text string) (int64, error) {
 	if text == "" {
 		return 0, nil
@@ -126,7 +123,8 @@ func UnixNano(text string) (int64, error) {
 	return t.UnixNano(), nil
 }
 
-// Env has no value in its errors, which may be a secret. A later entry wins over an earlier one of the same name.
+// Env converts environment variables. A later entry overrides an earlier one. Errors contain no values, which may be
+// secret.
 func Env(vars []*runtimeapi.KeyValue) ([]string, error) {
 	env := make([]string, 0, len(vars))
 	for _, v := range vars {
@@ -149,7 +147,7 @@ func Env(vars []*runtimeapi.KeyValue) ([]string, error) {
 	return env, nil
 }
 
-// EngineSignal returns "" for the runtime's default, which leaves the choice to the image.
+// EngineSignal returns "" for the runtime's default, so that the image's signal applies.
 func EngineSignal(s runtimeapi.Signal) (string, error) {
 	if s == runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
 		return "", nil
@@ -161,8 +159,8 @@ func EngineSignal(s runtimeapi.Signal) (string, error) {
 	return strings.NewReplacer("SIGNAL_", "", "MINPLUS", "MIN+", "MAXMINUS", "MAX-").Replace(name), nil
 }
 
-// Signal reads what the image or a person wrote: SIGTERM, term, 15, SIGRTMIN+3, RTMAX-1. The engine's default is
-// SIGTERM.
+// Signal parses a signal from an image or a user: SIGTERM, term, 15, SIGRTMIN+3, RTMAX-1. "" is SIGTERM, the engine's
+// default.
 func Signal(text string) runtimeapi.Signal {
 	if text == "" {
 		return runtimeapi.Signal_SIGNAL_SIGTERM
@@ -175,7 +173,7 @@ func Signal(text string) runtimeapi.Signal {
 	return runtimeapi.Signal(runtimeapi.Signal_value[name])
 }
 
-// signalByNumber maps the numbers of Linux on amd64 and arm64.
+// signalByNumber uses Linux' numbers on amd64 and arm64.
 func signalByNumber(n int) runtimeapi.Signal {
 	const realTimeMin, realTimeMax = 34, 64
 	switch name := unix.SignalName(syscall.Signal(n)); {

@@ -26,7 +26,8 @@ func ImageDetails(i image.InspectResponse) *runtimeapi.Image {
 	return out
 }
 
-// newImage sorts tags from digests: containerd's image store has digests among the tags. The size must be positive.
+// newImage separates tags from digests, because containerd's image store lists digests among the tags. CRI requires a
+// positive size.
 func newImage(id string, tags, digests []string, size int64) *runtimeapi.Image {
 	out := &runtimeapi.Image{Id: id, Size: uint64(max(size, 1))}
 	for _, name := range slices.Concat(named(digests), named(tags)) {
@@ -44,7 +45,7 @@ func named(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.HasPrefix(n, "<none>") })
 }
 
-// ImageUser splits "user[:group]". Nothing is root.
+// ImageUser parses "user[:group]". An empty user means root.
 func ImageUser(spec string) (*runtimeapi.Int64Value, string) {
 	name, _, _ := strings.Cut(spec, ":")
 	if name == "" {
@@ -57,7 +58,7 @@ func ImageUser(spec string) (*runtimeapi.Int64Value, string) {
 	return &runtimeapi.Int64Value{Value: uid}, ""
 }
 
-// ImageRef returns a reference with a digest, of the repository asked for if there are several, else the id.
+// ImageRef returns a repository digest, preferably of the repository in asked, otherwise the id.
 func ImageRef(id, asked string, repoDigests []string) string {
 	digests := named(repoDigests)
 	if want, err := reference.ParseNormalizedNamed(asked); err == nil {
@@ -70,7 +71,8 @@ func ImageRef(id, asked string, repoDigests []string) string {
 	return append(digests, id)[0]
 }
 
-// RegistryAuth returns the engine's header, "" for no credentials. The CRI's auth field is "user:password" in base64.
+// RegistryAuth returns the engine's auth header, or "" without credentials. CRI's auth field is base64 of
+// "user:password".
 func RegistryAuth(a *runtimeapi.AuthConfig) (string, error) {
 	out := registry.AuthConfig{
 		Username:      a.GetUsername(),
@@ -96,7 +98,7 @@ func RegistryAuth(a *runtimeapi.AuthConfig) (string, error) {
 	return header, nil
 }
 
-// splitAuth has no part of the text in its errors: it is a secret.
+// splitAuth decodes the auth field. Errors do not contain it, because it is secret.
 func splitAuth(text string) (user, password string, err error) {
 	b, err := base64.StdEncoding.DecodeString(strings.TrimRight(text, "\x00\n"))
 	if err != nil {

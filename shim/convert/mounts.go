@@ -13,9 +13,9 @@ import (
 )
 
 type MountFeatures struct {
-	// CreateMountpoint: the engine makes a missing host path (API 1.42), before only for the text form.
+	// CreateMountpoint: the engine can create a missing host path (API 1.42). Older engines do so only for text mounts.
 	CreateMountpoint bool
-	// RecursiveReadOnly: read-only mounts are recursive unless told otherwise (API 1.44).
+	// RecursiveReadOnly: read-only mounts are recursive by default (API 1.44).
 	RecursiveReadOnly bool
 	SELinux           bool
 }
@@ -76,7 +76,7 @@ func checkMount(m *runtimeapi.Mount, f MountFeatures) error {
 	return CheckMountOptions(m)
 }
 
-// CheckMountOptions refuses what the engine can do for no mount, of a path or of an image.
+// CheckMountOptions rejects options that the engine supports for neither path nor image mounts.
 func CheckMountOptions(m *runtimeapi.Mount) error {
 	switch {
 	case len(m.GetUidMappings())+len(m.GetGidMappings()) > 0:
@@ -87,14 +87,14 @@ func CheckMountOptions(m *runtimeapi.Mount) error {
 	return nil
 }
 
-// asText reports whether a mount goes out as "source:target:options". Only this form relabels for SELinux, and on old
-// engines makes a missing source. It cannot have a colon in a path.
+// asText reports whether a mount is sent as "source:target:options". Only this form supports SELinux relabelling and,
+// on old engines, the creation of a missing source. Paths in this form cannot contain a colon.
 func asText(m *runtimeapi.Mount, f MountFeatures) bool {
 	if strings.Contains(m.GetHostPath()+m.GetContainerPath(), ":") || m.GetRecursiveReadOnly() {
 		return false
 	}
 	if m.GetReadonly() && f.RecursiveReadOnly && !f.SELinux {
-		// As text it would be recursive, and there is no label to set.
+		// A text mount would be recursive, and there is no label to set.
 		return false
 	}
 	return m.GetSelinuxRelabel() || !f.CreateMountpoint

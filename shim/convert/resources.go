@@ -20,7 +20,7 @@ const (
 	unifiedPids = "pids.max"
 )
 
-// Resources leaves swap off unless it is asked for, as everywhere in Kubernetes.
+// Resources disables swap unless requested, as is usual in Kubernetes.
 func Resources(r *runtimeapi.LinuxContainerResources) (container.Resources, error) {
 	out := container.Resources{
 		Memory:     r.GetMemoryLimitInBytes(),
@@ -60,7 +60,7 @@ func Resources(r *runtimeapi.LinuxContainerResources) (container.Resources, erro
 	return out, nil
 }
 
-// WithMemory completes a change of memory or of swap by the other's present limit: the engine takes both together.
+// WithMemory adds the current memory or swap limit to an update of the other, because the engine updates both together.
 func WithMemory(change *runtimeapi.LinuxContainerResources, now *container.HostConfig) *runtimeapi.LinuxContainerResources {
 	_, unified := change.GetUnified()[unifiedSwap]
 	swap := unified || change.GetMemorySwapLimitInBytes() != 0
@@ -80,12 +80,12 @@ func WithMemory(change *runtimeapi.LinuxContainerResources, now *container.HostC
 	return change
 }
 
-// engineHas reports whether the engine has a field for a cgroup v2 file. Its limit of swap includes memory.
+// engineHas reports whether the engine has a field for a cgroup v2 file. The engine's swap limit includes memory.
 func engineHas(file string, r *runtimeapi.LinuxContainerResources) bool {
 	return file == unifiedPids || file == unifiedSwap && (r.GetMemoryLimitInBytes() > 0 || r.GetUnified()[file] == "max")
 }
 
-// CgroupFiles returns the limits that the engine has no fields for, by file in the container's cgroup.
+// CgroupFiles returns the limits that the engine has no fields for, by file name in the container's cgroup.
 func CgroupFiles(r *runtimeapi.LinuxContainerResources, v2 bool) (map[string]string, error) {
 	files := map[string]string{}
 	for name, value := range r.GetUnified() {
@@ -113,7 +113,7 @@ func CgroupFiles(r *runtimeapi.LinuxContainerResources, v2 bool) (map[string]str
 	return files, nil
 }
 
-// cgroupFile never leaves its directory.
+// cgroupFile matches file names without path separators or "..".
 var cgroupFile = regexp.MustCompile(`^[a-zA-Z0-9_][a-zA-Z0-9_.]*\.[a-zA-Z0-9_.]*[a-zA-Z0-9_]$`)
 
 func limit(name, text string) (int64, error) {
@@ -145,8 +145,8 @@ func CRIResources(hc *container.HostConfig, hugepages []*runtimeapi.HugepageLimi
 	}
 }
 
-// CgroupParent converts a parent in cgroupfs's form: the systemd driver takes the slice's name. ".." would lead out
-// of the tree that the kubelet watches.
+// CgroupParent converts a parent in cgroupfs form. For the systemd driver it returns the name of the slice. ".." is
+// rejected, because it would leave the kubelet's tree.
 func CgroupParent(parent, driver string) (string, error) {
 	if slices.Contains(strings.Split(parent, "/"), "..") || strings.ContainsRune(parent, 0) {
 		return "", fmt.Errorf("cgroup parent %q leads out of its tree: %w", parent, errdefs.ErrInvalidArgument)

@@ -14,7 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// SeccompProfile prefers the field to the deprecated text. The CRI says that none is unconfined.
+// SeccompProfile prefers the field to the deprecated text. By CRI the default is unconfined.
 func SeccompProfile(p *runtimeapi.SecurityProfile, text string) (*runtimeapi.SecurityProfile, error) {
 	profile, err := securityProfile(p, text, runtimeapi.SecurityProfile_Unconfined)
 	if err != nil {
@@ -26,7 +26,7 @@ func SeccompProfile(p *runtimeapi.SecurityProfile, text string) (*runtimeapi.Sec
 	return profile, nil
 }
 
-// AppArmorProfile prefers the field to the deprecated text. None is the runtime's default.
+// AppArmorProfile prefers the field to the deprecated text. The default is the runtime's profile.
 func AppArmorProfile(p *runtimeapi.SecurityProfile, text string) (*runtimeapi.SecurityProfile, error) {
 	profile, err := securityProfile(p, text, runtimeapi.SecurityProfile_RuntimeDefault)
 	if err != nil {
@@ -35,7 +35,7 @@ func AppArmorProfile(p *runtimeapi.SecurityProfile, text string) (*runtimeapi.Se
 	return profile, nil
 }
 
-// securityProfile removes the prefix of the reference, which kubelets have sent in the new field, too.
+// securityProfile strips the prefix of a localhost reference. Some kubelets send it in the new field too.
 func securityProfile(p *runtimeapi.SecurityProfile, text string, unset runtimeapi.SecurityProfile_ProfileType) (*runtimeapi.SecurityProfile, error) {
 	const prefix = "localhost/"
 	if p == nil {
@@ -68,11 +68,11 @@ func securityProfile(p *runtimeapi.SecurityProfile, text string, unset runtimeap
 	return &runtimeapi.SecurityProfile{ProfileType: p.GetProfileType(), LocalhostRef: ref}, nil
 }
 
-// MaxSeccomp is the largest profile, in bytes. The engine's own has 16 KiB.
+// MaxSeccomp is the maximum size of a profile in bytes. The engine's default profile has 16 KiB.
 const MaxSeccomp = 4 << 20
 
-// ProfileOptions returns the engine's security options for two profiles. A profile that the engine could not apply is
-// refused: it would go on without.
+// ProfileOptions returns the engine's security options for both profiles. It rejects a profile that the engine does not
+// support, because the engine would silently ignore it.
 func ProfileOptions(engine []string, seccomp *runtimeapi.SecurityProfile, content []byte, apparmor *runtimeapi.SecurityProfile) ([]string, error) {
 	for _, p := range []struct {
 		option, name string
@@ -86,7 +86,7 @@ func ProfileOptions(engine []string, seccomp *runtimeapi.SecurityProfile, conten
 	return slices.DeleteFunc([]string{option, appArmorOption(apparmor)}, func(o string) bool { return o == "" }), err
 }
 
-// seccompOption has the profile's content, because the engine may run elsewhere. "" is the engine's default.
+// seccompOption contains the profile's content, because the engine may run on another host. "" is the engine's default.
 func seccompOption(p *runtimeapi.SecurityProfile, content []byte) (string, error) {
 	switch p.GetProfileType() {
 	case runtimeapi.SecurityProfile_RuntimeDefault:
@@ -115,7 +115,7 @@ func HasSecurity(options []string, name string) bool {
 	return slices.ContainsFunc(options, func(o string) bool { return o == "name="+name || strings.HasPrefix(o, "name="+name+",") })
 }
 
-// SELinuxOptions returns label options, which the engine ignores without SELinux.
+// SELinuxOptions returns label options. An engine without SELinux ignores them.
 func SELinuxOptions(o *runtimeapi.SELinuxOption) []string {
 	var out []string
 	for _, part := range []struct{ name, value string }{
@@ -130,8 +130,8 @@ func SELinuxOptions(o *runtimeapi.SELinuxOption) []string {
 
 const allCapabilities = "ALL"
 
-// Capabilities returns capabilities to add and drop, each once. For "all" it adds the known ones if the engine has
-// only those.
+// Capabilities returns the capabilities to add and drop without duplicates. If known is not nil, it replaces "all" in
+// the added ones.
 func Capabilities(c *runtimeapi.Capability, known []string) (add, drop []string, err error) {
 	if len(c.GetAddAmbientCapabilities()) > 0 {
 		return nil, nil, fmt.Errorf("the engine cannot set ambient capabilities: %w", errdefs.ErrNotImplemented)
@@ -182,7 +182,7 @@ func CheckUserNamespace(u *runtimeapi.UserNamespace) error {
 	return nil
 }
 
-// Namespaces puts a container into its sandbox's namespaces or the node's; target is the container of mode TARGET.
+// Namespaces sets the namespaces of a container in its sandbox or on the node. target is the container for mode TARGET.
 func Namespaces(hc *container.HostConfig, o *runtimeapi.NamespaceOption, pod Pod, target string) error {
 	if err := CheckUserNamespace(o.GetUsernsOptions()); err != nil {
 		return err
@@ -204,7 +204,7 @@ func Namespaces(hc *container.HostConfig, o *runtimeapi.NamespaceOption, pod Pod
 	}
 	switch o.GetIpc() {
 	case runtimeapi.NamespaceMode_POD:
-		// The engine lets no container join one that has the node's.
+		// The engine lets no container join the IPC namespace of a container that uses the node's.
 		if pod.Namespaces.GetIpc() == runtimeapi.NamespaceMode_NODE {
 			hc.IpcMode = "host"
 		}
@@ -232,7 +232,7 @@ func Namespaces(hc *container.HostConfig, o *runtimeapi.NamespaceOption, pod Pod
 	return nil
 }
 
-// RuntimeHandler returns the engine's OCI runtime, "" for its default, which dockershim called "docker".
+// RuntimeHandler returns the engine's OCI runtime, or "" for its default, which dockershim called "docker".
 func RuntimeHandler(name string, info system.Info) (string, error) {
 	if _, known := info.Runtimes[name]; known {
 		return name, nil

@@ -12,17 +12,17 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// maxID is the largest uid and gid the engine takes.
+// maxID is the engine's maximum uid and gid.
 const maxID = 1<<31 - 1
 
 type User struct {
 	UID, GID int64
-	Groups   []int64 // those of the image's group file
+	Groups   []int64 // supplemental groups from the image's group file
 }
 
 type UserRequest struct {
-	Name   string // "" for the image's
-	Group  string // "" for the user's primary group
+	Name   string // "": the image's user
+	Group  string // "": the user's primary group
 	Groups []int64
 	Strict bool
 }
@@ -64,8 +64,8 @@ func RequestedUser(sc *runtimeapi.LinuxContainerSecurityContext, imageUser strin
 	return w, nil
 }
 
-// NeedsFiles reports whether the image's user files must be read: the engine merges the image's groups exactly if no
-// group is given.
+// NeedsFiles reports whether the image's user files must be read. The engine adds the image's groups only if no group
+// is given.
 func (w UserRequest) NeedsFiles() bool { return w.Strict == (w.Group == "") }
 
 func (w UserRequest) Engine(passwd, group []byte) (user string, groupAdd []string, err error) {
@@ -164,7 +164,7 @@ func groupID(name string, group []byte) (int64, bool) {
 	return gid, err == nil
 }
 
-// records skips damaged lines, as the engine does.
+// records parses lines with at least n fields. Like the engine, it skips invalid lines.
 func records(file []byte, n int) [][]string {
 	var out [][]string
 	for line := range bytes.Lines(file) {

@@ -1,6 +1,5 @@
-// Package docker builds the Docker Engine client that the shim works with. It
-// is the only package that imports the client library; the services of the shim
-// name the methods they need in small interfaces with the same signatures.
+// Package docker creates the shim's Docker Engine client. No other package imports the client library. The shim's
+// services declare the methods they need in small interfaces with the same signatures.
 package docker
 
 import (
@@ -20,11 +19,10 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 )
 
-// minAPI is the oldest that engines of today can be told to answer in (Docker 19.03).
+// minAPI is the API version of Docker 19.03.
 const minAPI = "1.40"
 
-// Options of some client methods have types of the client library. These
-// aliases let other packages write down the methods' signatures.
+// Aliases for the client library's types in method signatures, for other packages.
 type (
 	ImageInspectOption = client.ImageInspectOption
 	ImageHistoryOption = client.ImageHistoryOption
@@ -34,7 +32,7 @@ type (
 
 func ImageLoadWithQuiet(quiet bool) ImageLoadOption { return client.ImageLoadWithQuiet(quiet) }
 
-// Client negotiates the API version, counts calls and limits their time.
+// Client negotiates the API version, counts calls and limits their duration.
 type Client struct {
 	*client.Client
 
@@ -42,7 +40,7 @@ type Client struct {
 	transport *transport
 }
 
-// New does not connect: the first call does, and negotiates the API version.
+// New does not connect. The first call connects and negotiates the API version.
 func New(o Options) (*Client, error) {
 	endpoint, err := Resolve(o)
 	if err != nil {
@@ -77,7 +75,7 @@ func library(e Endpoint, more ...client.Opt) (*client.Client, *http.Client, erro
 	if err != nil {
 		return nil, nil, fmt.Errorf("docker engine at %s: %w", e.Host, err)
 	}
-	// The library has put a tracer around it that is not used.
+	// Remove the library's tracer, which is not used.
 	overHTTP.Transport = base
 	return c, overHTTP, nil
 }
@@ -91,7 +89,7 @@ func (c *Client) ClientVersion() string {
 	return ""
 }
 
-// ContainerInspect refuses an answer that lacks what every engine sends.
+// ContainerInspect rejects an answer without the fields that every engine sends.
 func (c *Client) ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error) {
 	if err := checkName("container", id); err != nil {
 		return container.InspectResponse{}, err
@@ -117,7 +115,7 @@ func (c *Client) ImageInspect(ctx context.Context, ref string, o ...ImageInspect
 	return c.Client.ImageInspect(ctx, ref, o...)
 }
 
-// checkName refuses a name with dots for a part: in the path of a URL ".." would ask for something else.
+// checkName rejects a name with "." or ".." as a path segment, because it would change the URL of the request.
 func checkName(kind, name string) error {
 	if slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return part == "." || part == ".." }) {
 		return fmt.Errorf("no such %s: %s: %w", kind, name, errdefs.ErrNotFound)
@@ -125,7 +123,7 @@ func checkName(kind, name string) error {
 	return nil
 }
 
-// ContainerStop returns when lists show the end, too.
+// ContainerStop returns once lists show the container as ended.
 func (c *Client) ContainerStop(ctx context.Context, id string, o container.StopOptions) error {
 	if err := c.Client.ContainerStop(ctx, id, o); err != nil {
 		return err
@@ -136,8 +134,9 @@ func (c *Client) ContainerStop(ctx context.Context, id string, o container.StopO
 
 const endTimeout = 10 * time.Second
 
-// awaitEnd waits until the engine has recorded the end of a container: newer engines answer before, and lists still
-// show it as running. An inspection waits for the record. A container that needed no kill may even end later.
+// awaitEnd waits until the engine has recorded the end of a container. Newer engines answer a stop earlier, and their
+// lists still show the container as running. An inspection waits for the record. A container that stops without SIGKILL
+// may even end later.
 func (c *Client) awaitEnd(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
@@ -169,7 +168,7 @@ func (c *Client) ContainerExecAttach(ctx context.Context, id string, o container
 	})
 }
 
-// hijack uses a client with the negotiated version: the library sends such a call without the transport.
+// hijack uses a client with the negotiated version, because the library bypasses the transport for these calls.
 func (c *Client) hijack(ctx context.Context, operation string, call func(*client.Client) (types.HijackedResponse, error)) (resp types.HijackedResponse, err error) {
 	start := time.Now()
 	if c.transport.observe != nil {

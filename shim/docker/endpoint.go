@@ -22,24 +22,24 @@ import (
 	"github.com/crishim/crishim/internal/engine"
 )
 
-// Options name the engine to use, as the kubelet's ClientConfig did. The zero value asks the environment, the
-// current docker context and the usual sockets, in that order.
+// Options select the engine, as the kubelet's ClientConfig did. The zero value tries the environment, the current
+// docker context and the usual sockets, in that order.
 type Options struct {
-	Endpoint  *Endpoint                   // one that was found; nil: what Host and LookupEnv lead to
-	Host      string                      // unix://, tcp://, ssh://, http(s)://; "" to find one
+	Endpoint  *Endpoint                   // nil: determined by Host and LookupEnv
+	Host      string                      // unix://, tcp://, ssh://, http(s)://; "" to discover it
 	LookupEnv func(string) (string, bool) // nil: the process environment
 	Observe   Observe                     // may be nil
 
-	Tracer trace.TracerProvider // makes a span of each call; nil: none
+	Tracer trace.TracerProvider // creates a span for each call; may be nil
 
-	// RequestTimeout bounds requests that end with their answer, a stop beyond its grace; 0 is no limit.
+	// RequestTimeout limits calls that end with their response, and stops beyond their grace period; 0: no limit.
 	RequestTimeout time.Duration
 }
 
 type Endpoint = engine.Endpoint
 
-// Resolve finds the engine's endpoint, of several usual sockets the first that exists.
-// It does not connect.
+// Resolve returns the endpoint of the engine, which is the first existing one of the usual sockets. It does not
+// connect.
 func Resolve(o Options) (Endpoint, error) {
 	if o.Endpoint != nil {
 		return *o.Endpoint, o.Endpoint.Err
@@ -61,7 +61,8 @@ func isSocket(host string) bool {
 	return err == nil && info.Mode()&fs.ModeSocket != 0
 }
 
-// Endpoints lists where the engine may be, best first, as the docker command looks. What the user has set goes alone.
+// Endpoints lists candidate endpoints in the docker command's order of precedence. An explicit setting is the only
+// candidate.
 func Endpoints(host string, lookup func(string) (string, bool)) []Endpoint {
 	env := environment(lookup)
 	if host != "" {
@@ -75,7 +76,7 @@ func Endpoints(host string, lookup func(string) (string, bool)) []Endpoint {
 	if dir := env.configDir(); name == "" && dir != "" {
 		file, err := config.Load(dir)
 		name, from = file.CurrentContext, "the current docker context"
-		if err != nil && !errors.Is(err, fs.ErrPermission) { // docker goes on without it, too
+		if err != nil && !errors.Is(err, fs.ErrPermission) { // docker ignores an unreadable config too
 			name, usual.From = "", fmt.Sprintf("the default docker context (%v)", err)
 		}
 	}
@@ -92,7 +93,7 @@ func Endpoints(host string, lookup func(string) (string, bool)) []Endpoint {
 	}
 	for _, desktop := range []string{".docker/run/docker.sock", ".docker/desktop/docker.sock"} {
 		usual.Host = "unix://" + filepath.Join(env.get("HOME"), desktop)
-		if env.get("HOME") != "" && isSocket(usual.Host) { // else it would be anybody's in the working directory
+		if env.get("HOME") != "" && isSocket(usual.Host) { // without HOME the path would be relative to the working directory
 			out = append(out, usual)
 		}
 	}
@@ -114,8 +115,7 @@ func (lookup environment) configDir() string {
 	return dir
 }
 
-// withTLS reads DOCKER_TLS_VERIFY, which turns TLS and verification on, and DOCKER_CERT_PATH, which alone turns on
-// TLS.
+// withTLS applies DOCKER_TLS_VERIFY, which enables TLS with verification, and DOCKER_CERT_PATH, which enables TLS.
 func (lookup environment) withTLS(e Endpoint) Endpoint {
 	dir, verify := lookup.get("DOCKER_CERT_PATH"), lookup.get("DOCKER_TLS_VERIFY") != ""
 	if e.IsLocal() || strings.HasPrefix(e.Host, "ssh:") || dir == "" && !verify {

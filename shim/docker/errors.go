@@ -17,19 +17,19 @@ import (
 
 func Timeout(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
 
-// refusal is an error of the transport itself, where the engine has not answered.
+// refusal is an error of the transport: the request was not sent.
 type refusal struct{ error }
 
 func (r refusal) Unwrap() error { return r.error }
 
-// Text leaves out the request that net/http puts in front, and the class at the end, which the code of the answer
-// has. The engine's own text may end with the same word, so only a class that the error really ends with is cut.
+// Text returns an error's text without net/http's request and without the class at the end, which the status code
+// expresses. The engine's message may end with the same word, so only a class that errors.Is confirms is removed.
 func Text(err error) string {
 	text := err.Error()
 	var request *url.Error
 	if errors.As(err, &request) {
 		before, after, _ := strings.Cut(text, request.Error())
-		if errors.As(err, new(refusal)) { // nothing went wrong while it connected, as the library would have it
+		if errors.As(err, new(refusal)) { // the library would report a failed connection
 			before = strings.TrimSuffix(before, "error during connect: ")
 		}
 		text = before + request.Err.Error() + after
@@ -42,7 +42,7 @@ func Text(err error) string {
 	return text
 }
 
-// lastOf returns the error at the end of a chain, where fmt.Errorf puts the last %w.
+// lastOf returns the innermost error of a chain, following the last %w of each fmt.Errorf.
 func lastOf(err error) error {
 	for {
 		next := errors.Unwrap(err)

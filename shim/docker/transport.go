@@ -17,18 +17,17 @@ import (
 	"github.com/docker/docker/api/types/versions"
 )
 
-// Observe is called for every engine call that dockershim's metrics counted, with the name
-// that they used, how long it took and how it ended. Calls that stream count until the
-// stream is open.
+// Observe is called for each engine call that dockershim's metrics counted, with dockershim's operation name, the
+// duration and the result. A streaming call counts until the stream is open.
 type Observe func(operation string, took time.Duration, err error)
 
 type operation struct {
-	name    string // in the metrics; "" for what dockershim did not count
-	limited bool   // ends with its answer, which has to come within the request timeout
+	name    string // name in the metrics; "" if dockershim did not count it
+	limited bool   // must answer within the request timeout
 }
 
-// operations are the requests that are counted or have a limit, by method and path;
-// a star is an id or name, and all that there is of a path is a star for DELETE.
+// operations lists requests that are counted or limited, by method and path. A star is an id or name; for DELETE it is
+// the rest of the path.
 var operations = map[string]operation{
 	"GET version": {"version", true},
 	"GET info":    {"info", true},
@@ -71,7 +70,7 @@ func operationOf(method, path string) operation {
 	return operations[key]
 }
 
-// spanName returns the name of a call in traces: the operation's, without the ids in its path.
+// spanName returns the name of a call in traces, without ids.
 func spanName(_ string, r *http.Request) string {
 	_, path, versioned := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v"), "/")
 	if !versioned || r.URL.Path == "/_ping" {
@@ -84,22 +83,18 @@ func spanName(_ string, r *http.Request) string {
 	return "engine " + r.Method + " " + first
 }
 
-// transport carries all requests to the engine but those that take their
-// connection over, which the library dials for by itself. It uses the newest API
-// version that the engine and the library both know, counts, and limits how long
-// an answer may take.
+// transport carries all requests except hijacked ones, for which the library dials itself. It uses the newest API
+// version that both the engine and the library support, counts calls and limits the time to an answer.
 //
-// The library could negotiate a version by itself, but it never asks again, and
-// its calls read the version while one of them writes it. So it sends its own
-// newest version, and the transport puts the negotiated one into the paths. dockershim had
-// NewInstrumentedInterface for it.
+// The library's own negotiation happens only once and has a data race. The library therefore sends its newest version,
+// and the transport puts the negotiated version into the paths. dockershim's counterpart is NewInstrumentedInterface.
 type transport struct {
 	base    http.RoundTripper
-	limit   time.Duration // for a request that ends with its answer; 0: none
+	limit   time.Duration // time limit for a call that ends with its response; 0: none
 	observe Observe       // may be nil
 
-	version     atomic.Pointer[string] // nil until one is negotiated
-	negotiating chan struct{}          // held while one is being negotiated
+	version     atomic.Pointer[string] // nil until negotiated
+	negotiating chan struct{}          // held during a negotiation
 }
 
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -113,7 +108,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if limit > 0 {
 		ctx, cancel = context.WithTimeout(ctx, limit)
 	}
-	var status error // of the answer
+	var status error // error class of the response
 	var counted bool
 	end := func(err error) error {
 		if err != nil && ctx.Err() != nil && r.Context().Err() == nil {
@@ -149,7 +144,7 @@ type body struct {
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	switch {
-	case errors.Is(err, io.EOF): // the library does not close all answers that are errors
+	case errors.Is(err, io.EOF): // the library does not close all error responses
 		_ = b.end(nil)
 	case err != nil:
 		err = b.end(err)
@@ -163,8 +158,8 @@ func (b *body) Close() error {
 	return err
 }
 
-// send sends a request in the negotiated version. An engine that refuses to tell its
-// own has answered the request with that.
+// send sends a request with the negotiated version. If the engine refuses the version request, that response is
+// returned.
 func (t *transport) send(r *http.Request, base, path string) (*http.Response, error) {
 	version := t.version.Load()
 	if version == nil {
@@ -198,13 +193,13 @@ func (t *transport) negotiate(r *http.Request, base string) (refused *http.Respo
 	if err != nil || resp.StatusCode >= http.StatusBadRequest {
 		return resp, nil, err
 	}
-	_, _ = io.CopyN(io.Discard, resp.Body, 512) // "OK", so that the connection can be used again
+	_, _ = io.CopyN(io.Discard, resp.Body, 512) // read "OK" so that the connection can be reused
 	_ = resp.Body.Close()
 	version, err = t.setVersion(resp.Header.Get("Api-Version"))
 	return nil, version, err
 }
 
-// ping takes the version from the answer: an engine that was away may have been upgraded.
+// ping updates the version from the response, because the engine may have been upgraded.
 func (t *transport) ping(r *http.Request) (*http.Response, error) {
 	resp, err := t.base.RoundTrip(r)
 	if err != nil || resp.StatusCode >= http.StatusBadRequest {
@@ -217,13 +212,13 @@ func (t *transport) ping(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// setVersion refuses an engine that is too old before a call fails for an obscure reason.
+// setVersion rejects an engine that is too old, before a call fails with an obscure error.
 func (t *transport) setVersion(engine string) (*string, error) {
-	if engine == "" { // what answers without a version is not known to be too old
+	if engine == "" { // an unknown version may be new enough
 		engine = minAPI
 	}
 	if err := CheckAPI(engine); err != nil {
-		t.version.Store(nil) // no call may go on in the version of the engine that was there before
+		t.version.Store(nil) // later calls must not use the version of the previous engine
 		return nil, refusal{err}
 	}
 	if versions.GreaterThan(engine, api.DefaultVersion) {
@@ -235,7 +230,7 @@ func (t *transport) setVersion(engine string) (*string, error) {
 
 const engineGrace = 10 * time.Second
 
-// limitOf returns 0 for no limit. For a container's size the engine may have to walk its files.
+// limitOf returns 0 for no limit. The size of a container has none, because the engine may have to walk its files.
 func (t *transport) limitOf(r *http.Request, o operation) time.Duration {
 	if !o.limited || t.limit <= 0 || r.URL.Query().Has("size") && o.name == "inspect_container" {
 		return 0

@@ -1,9 +1,8 @@
-// Package events answers GetContainerEvents: it turns the engine's event stream into the
-// CRI's, with the state of the pod and its containers in each event.
+// Package events implements GetContainerEvents. It converts the engine's event stream to CRI events, each with the
+// state of the pod and its containers.
 //
-// The engine keeps no events for a client that is not connected. After every gap in its
-// stream the service lists the containers and sends what changed meanwhile, so that a client
-// sees the latest state of every container, though not every step.
+// The engine does not keep events for a disconnected client. After each gap in the stream the service lists the
+// containers and sends the differences, so a client sees the latest state of each container, but not every step.
 package events
 
 import (
@@ -39,7 +38,7 @@ type Service struct {
 	engine   Engine
 	statuses Statuses
 	log      *slog.Logger
-	retry    time.Duration // after the engine's stream broke
+	retry    time.Duration // pause after the engine's stream broke
 
 	open  context.Context // ends with Close
 	close context.CancelFunc
@@ -74,8 +73,8 @@ func (s *Service) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream grpc
 	}
 }
 
-// follow sends the changes in the engine's stream until it breaks. It listens before it lists, so nothing is lost
-// between; the first time it also lists before, to know what is old.
+// follow sends changes until the engine's stream breaks. It subscribes before it lists, so that nothing is lost in
+// between. The first time it also lists before subscribing, to know the initial state.
 func (s *Service) follow(stream context.Context, t *tracker, d *delayed, first bool, send func(*runtimeapi.ContainerEventResponse) error) (bool, error) {
 	ctx, cancel := context.WithCancel(stream)
 	defer cancel()
@@ -118,11 +117,11 @@ func (s *Service) follow(stream context.Context, t *tracker, d *delayed, first b
 	}
 }
 
-// delayed has the changes of pods whose first one waits: a sandbox for its address, an ended container for its log.
-// They hold up no other pods.
+// delayed holds the changes of pods whose first change must wait: a sandbox for its address, an ended container for its
+// log. Other pods are not delayed.
 type delayed struct {
-	changes map[string][]change // in their order, by sandbox
-	ready   chan string         // sandboxes whose first change waits no more
+	changes map[string][]change // in order, by sandbox id
+	ready   chan string         // sandboxes whose first change can be sent
 	waits   sync.WaitGroup
 }
 
@@ -152,7 +151,8 @@ func (d *delayed) add(ctx context.Context, s *Service, c change) bool {
 	return true
 }
 
-// take returns a pod's changes. A created sandbox is started: both have waited for the same address.
+// take returns a pod's changes. A started event directly follows the created event of a sandbox, because both have
+// waited for the address.
 func (d *delayed) take(pod string) []change {
 	changes := d.changes[pod]
 	delete(d.changes, pod)
@@ -162,7 +162,7 @@ func (d *delayed) take(pod string) []change {
 	return changes
 }
 
-// awaitAddress waits until a sandbox is connected: kubelets take the address from the events about its start.
+// awaitAddress waits until a sandbox has an address: kubelets take the address from the start events.
 func (s *Service) awaitAddress(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -190,7 +190,7 @@ func (s *Service) relist(ctx context.Context, t *tracker) ([]change, error) {
 func (s *Service) describe(ctx context.Context, t *tracker, c change) *runtimeapi.ContainerEventResponse {
 	pod := c.c.sandboxID
 	if c.kind == stopped && !c.c.isSandbox {
-		// A kubelet drops an event that is older than what it knows: until now the container was reported as running.
+		// A kubelet ignores an event that is older than its state, and the container was reported as running until now.
 		c.at = max(c.at, time.Now().UnixNano())
 	}
 	status := s.status(ctx, pod)

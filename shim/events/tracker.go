@@ -23,25 +23,25 @@ type change struct {
 	at   int64
 	c    known
 
-	ready bool // waits for nothing
+	ready bool // no longer delayed
 }
 
 type known struct {
-	sandboxID string // its own id for a sandbox
+	sandboxID string // for a sandbox, its own id
 	sandbox   state.Sandbox
 	isSandbox bool
 	running   bool
 	ended     bool
-	announced bool // created was sent
+	announced bool // the created event was sent
 }
 
-// tracker turns messages and lists into changes. A sandbox is announced when it runs: before that its creation may
+// tracker derives changes from engine events and lists. A sandbox is announced once it runs, because its creation may
 // fail without an event.
 type tracker struct {
 	known map[string]known
-	// gone is for messages from before the last list that come after it.
+	// gone identifies late events of containers that the last list no longer had.
 	gone map[string]bool
-	// pods has the last status sent of each sandbox, for events after its removal.
+	// pods has the last sent status of each sandbox, for events after its removal.
 	pods map[string]*runtimeapi.PodSandboxStatus
 }
 

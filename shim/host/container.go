@@ -18,12 +18,12 @@ import (
 	"github.com/crishim/crishim/internal/proctree"
 )
 
-// ErrElsewhere: the process is not on this host, or not visible from here.
+// ErrElsewhere means that the process is not on this host or not visible to the shim.
 var ErrElsewhere = errors.New("the container's processes are not visible from here")
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// CgroupDirs are a cgroup's directories by controller, or under "" on version 2.
+// CgroupDirs are the directories of a cgroup by controller; for version 2 the key is "".
 type CgroupDirs map[string]string
 
 func (d CgroupDirs) V2() bool { return d[""] != "" && len(d) == 1 }
@@ -59,7 +59,7 @@ func (d CgroupDirs) SetOOMScore(first, score int) error {
 	var errs []error
 	for _, pid := range pids {
 		if now, err := os.ReadFile(path(pid)); err != nil || !bytes.Equal(now, before) {
-			continue // it has ended, or chose its own
+			continue // the process has ended or moved to another cgroup
 		}
 		err := os.WriteFile(path(pid), []byte(strconv.Itoa(score)), 0o644)
 		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
@@ -69,8 +69,8 @@ func (d CgroupDirs) SetOOMScore(first, score int) error {
 	return errors.Join(errs...)
 }
 
-// Cgroups finds the cgroup of a container's process. The container's id in its name proves that the engine's process
-// is on this host.
+// Cgroups finds the cgroup of a container's process. The container's id in the cgroup's name proves that the engine's
+// process is on this host.
 func Cgroups(pid int, id string) (CgroupDirs, error) {
 	return cgroupsIn(procfs.DefaultMountPoint, cgroupRoot, mounted(), pid, id)
 }
@@ -102,7 +102,7 @@ func cgroupsIn(proc, root string, mounted map[string]string, pid int, id string)
 				dirs[controller] = filepath.Join(dir, g.Path)
 			}
 		}
-		// A host with both versions mounts the unified one elsewhere and without controllers.
+		// A host with both versions mounts the unified hierarchy elsewhere and without controllers.
 		if len(g.Controllers) == 0 && mounted["cgroup.controllers"] != "" {
 			dirs[""] = filepath.Join(root, g.Path)
 		}
@@ -113,7 +113,8 @@ func cgroupsIn(proc, root string, mounted map[string]string, pid int, id string)
 	return dirs, nil
 }
 
-// hierarchies returns where version 1's controllers are mounted, several also under the names of them all.
+// hierarchies returns the mount points of version 1's controllers. Joint mounts are also listed under their combined
+// name.
 func hierarchies(root string) map[string]string {
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -132,9 +133,9 @@ func hierarchies(root string) map[string]string {
 
 const nsfsMagic = 0x6e736673
 
-// NetNS returns a path of a container's network namespace, "" if it is not on this host or has ended: the engine's
-// file, or a descriptor of this process until done is called. A path through the pid may lead to another namespace
-// once the pid is used again.
+// NetNS returns a path of a container's network namespace: the engine's file, or a descriptor of this process that is
+// valid until done is called. It is "" if the container has ended or is on another host. A path with the pid would
+// refer to another namespace if the pid is reused.
 func NetNS(containerID, engineFile string, pid int) (path string, done func()) {
 	var st unix.Statfs_t
 	if engineFile != "" && unix.Statfs(engineFile, &st) == nil && int64(st.Type) == nsfsMagic {
@@ -148,10 +149,10 @@ func NetNS(containerID, engineFile string, pid int) (path string, done func()) {
 	if err != nil {
 		return "", func() {}
 	}
-	if !found.Alive() { // what was opened may be of another process
+	if !found.Alive() { // the pid may have been reused
 		_ = f.Close()
 		return "", func() {}
 	}
-	// Not /proc/self: the path is for plugins, and for what they ask to do their work.
+	// /proc/self would not work in plugins and their children.
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()), func() { _ = f.Close() }
 }

@@ -1,5 +1,5 @@
-// Package host deals with what the engine's host is, has and forbids: a container's
-// cgroup and namespace there, the engine's own process, and what its kernel allows.
+// Package host accesses the engine's host: a container's cgroup and network namespace, the engine's process, and the
+// kernel's limits.
 package host
 
 import (
@@ -44,14 +44,14 @@ var capabilities = strings.Fields(`CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSE
 	SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE
 	MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE`)
 
-// EngineLacksResource reports whether the engine is known to lack CAP_SYS_RESOURCE, which lowering an oom score
-// takes.
+// EngineLacksResource reports whether the engine is known to lack CAP_SYS_RESOURCE, which is required to lower an oom
+// score.
 func EngineLacksResource(socket string) bool {
 	set := boundingSet(socket)
 	return set != 0 && set&(1<<unix.CAP_SYS_RESOURCE) == 0
 }
 
-// EngineCapabilities lists those that the engine can give, if these are not all.
+// EngineCapabilities lists the capabilities that the engine can grant, or nil if it can grant all.
 func EngineCapabilities(socket string) []string {
 	last, err := os.ReadFile("/proc/sys/kernel/cap_last_cap")
 	if err != nil {
@@ -60,7 +60,7 @@ func EngineCapabilities(socket string) []string {
 	return given(boundingSet(socket), string(last))
 }
 
-// boundingSet returns 0 if it is not known. No process that the engine starts has more.
+// boundingSet returns the engine's capability bounding set, or 0 if unknown. Processes of the engine cannot have more.
 func boundingSet(socket string) uint64 {
 	pid, err := listener(socket)
 	if err != nil {
@@ -94,11 +94,11 @@ func given(set uint64, last string) []string {
 	return names
 }
 
-// engineScore makes the kernel take nearly everything else first.
+// engineScore makes the OOM killer prefer nearly all other processes.
 const engineScore = -999
 
-// KeepEngine is dockershim's containerManager: it moves the engine's processes into a cgroup, and has the kernel
-// spare them when memory is short. It returns what the host does not allow.
+// KeepEngine moves the engine's processes to a cgroup and lowers their oom score, as dockershim's containerManager did.
+// The error lists the steps that the host does not allow.
 func KeepEngine(socket, group string) error {
 	pid, err := listener(socket)
 	if err != nil {
@@ -115,7 +115,7 @@ func keepEngine(proc, root string, pid int, group string) error {
 	dirs := []string{filepath.Join(root, group)}
 	if mounted := hierarchies(root); mounted["cgroup.controllers"] == "" {
 		dirs = nil
-		// A kubelet reads these of the runtime's cgroup.
+		// A kubelet reads these controllers of the runtime's cgroup.
 		for _, controller := range []string{"cpu", "cpuacct", "memory"} {
 			if dir := mounted[controller]; dir != "" {
 				dirs = append(dirs, filepath.Join(dir, group))
@@ -136,8 +136,8 @@ func keepEngine(proc, root string, pid int, group string) error {
 	return errors.Join(errs...)
 }
 
-// engineProcesses returns the engine and its containerd. With socket activation it is systemd that listens, which
-// must not be touched.
+// engineProcesses returns the engine and its containerd. With socket activation systemd is the listener; it must not be
+// moved.
 func engineProcesses(proc string, pid int) ([]int, error) {
 	fs, err := procfs.NewFS(proc)
 	if err != nil {
@@ -153,7 +153,7 @@ func engineProcesses(proc string, pid int) ([]int, error) {
 	for _, p := range processes {
 		st, err := p.Stat()
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		all = append(all, st)
 		if st.PID == pid {
@@ -181,8 +181,8 @@ func engineProcesses(proc string, pid int) ([]int, error) {
 
 const appArmorProfiles = "/sys/kernel/security/apparmor/profiles"
 
-// AppArmorLoaded reports whether the kernel has a profile. Names of several profiles or of a namespace are not
-// decided here.
+// AppArmorLoaded reports whether a profile is loaded. It returns true for stacked and namespaced profiles, which are
+// not checked.
 func AppArmorLoaded(profile string) bool { return appArmorLoadedIn(appArmorProfiles, profile) }
 
 func appArmorLoadedIn(path, profile string) bool {
@@ -191,7 +191,7 @@ func appArmorLoadedIn(path, profile string) bool {
 		return true
 	}
 	for line := range strings.Lines(string(b)) {
-		// "NAME (MODE)", and a name may hold a space and a bracket.
+		// The format is "NAME (MODE)". A name may contain spaces and brackets.
 		line = strings.TrimSuffix(line, "\n")
 		if i := strings.LastIndex(line, " ("); i >= 0 && line[:i] == profile && strings.HasSuffix(line, ")") {
 			return true
@@ -200,11 +200,11 @@ func appArmorLoadedIn(path, profile string) bool {
 	return false
 }
 
-// OOMScore remembers whether the host forbids a negative oom_score_adj, as one without CAP_SYS_RESOURCE does. All
-// services share one, so the refusal is met once.
+// OOMScore records whether the host forbids a negative oom_score_adj, as without CAP_SYS_RESOURCE. All services share
+// it, so only one start fails.
 type OOMScore struct {
 	Log *slog.Logger // nil: the refusal is not logged
-	// Known saves the container that would be made only to find out; may be nil.
+	// Known reports a refusal without a failed start. May be nil.
 	Known   func() bool
 	ask     sync.Once
 	refused atomic.Bool
@@ -225,13 +225,13 @@ func (o *OOMScore) Allowed(wanted int) int {
 	return wanted
 }
 
-// Refused reports whether a start's error may mean that the host forbids the score. The caller starts again with
-// Allowed's value.
+// Refused reports whether a start may have failed because the host forbids the score. The caller retries with the score
+// from Allowed.
 func (o *OOMScore) Refused(asked int, err error) bool {
 	if asked >= 0 || err == nil {
 		return false
 	}
-	// Old versions of runc lose the child that writes the score before it can tell why.
+	// Old versions of runc lose the child that writes the score before it can report the reason.
 	if text := err.Error(); !strings.Contains(text, "oom_score_adj") && !strings.Contains(text, "can't get final child's PID from pipe") {
 		return false
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/crishim/crishim/shim/pause"
 )
 
-// Save returns images as the engine's archive. The engine alone takes a name without a tag for all tags. An id has no
-// name in the archive, as with docker save.
+// Save returns images as the engine's archive. A name without a tag means the tag latest; the engine would save all
+// tags. As with docker save, an image given by id has no name in the archive.
 func (s *Service) Save(ctx context.Context, images []string) (io.ReadCloser, error) {
 	if len(images) == 0 {
 		return nil, fmt.Errorf("the request names no image: %w", errdefs.ErrInvalidArgument)
@@ -47,10 +47,10 @@ func (s *Service) Save(ctx context.Context, images []string) (io.ReadCloser, err
 	return body, nil
 }
 
-// Load loads an archive. Names of built-in images are removed again: only the engine knows all the ways in which an
-// archive can name an image.
+// Load loads an archive. Names of built-in images are removed afterwards, because only the engine knows all ways in
+// which an archive can name an image.
 func (s *Service) Load(ctx context.Context, archive io.Reader) error {
-	// The engine may refuse an archive before its end. Its answer has the reason then, not the transport.
+	// The engine may reject an archive before it has read all of it. Its response then has the reason.
 	answer, err := s.Engine.ImageLoad(ctx, archive, docker.ImageLoadWithQuiet(true))
 	if err != nil {
 		return fmt.Errorf("load images: %w", err)
@@ -60,7 +60,7 @@ func (s *Service) Load(ctx context.Context, archive io.Reader) error {
 	err = readProgress(answer.Body, func(p Progress) {
 		name, ok := strings.CutPrefix(strings.TrimSpace(p.Stream), "Loaded image: ")
 		if refusal := pause.CheckName(name); ok && refusal != nil {
-			_, untag := s.Engine.ImageRemove(ctx, name, image.RemoveOptions{Force: true}) // also with containers of it
+			_, untag := s.Engine.ImageRemove(ctx, name, image.RemoveOptions{Force: true}) // also if containers use the image
 			refusals = append(refusals, fmt.Errorf("load images: %w", errors.Join(refusal, untag)))
 		}
 	})
@@ -69,7 +69,7 @@ func (s *Service) Load(ctx context.Context, archive io.Reader) error {
 	switch {
 	case errors.As(err, &refused):
 		err = fmt.Errorf("load images: %w: %w", err, errdefs.ErrInvalidArgument)
-	case errors.As(err, &syntax) && !answer.JSON: // a plain text
+	case errors.As(err, &syntax) && !answer.JSON: // a plain text response
 		err = nil
 	}
 	return errors.Join(err, errors.Join(refusals...))

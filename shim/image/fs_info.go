@@ -16,10 +16,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ImageFsInfo returns the size of the image layers, each counted once.
+// ImageFsInfo returns the size of all image layers, each counted once.
 //
-// Where the engine's root directory is on this host it sums the sizes that the engine wrote
-// into small files when it unpacked the layers. Elsewhere the engine walks the disk for it.
+// If the engine's root directory is on this host, the sizes come from files that the engine wrote when it unpacked the
+// layers. Otherwise the engine walks the disk.
 func (s *Service) ImageFsInfo(ctx context.Context, _ *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
 	info, err := s.Engine.Info(ctx)
 	if err != nil {
@@ -57,8 +57,8 @@ func (s *Service) layerBytes(ctx context.Context, store string) (int64, error) {
 	return usage.LayersSize, nil
 }
 
-// ownStore reports whether a directory is the image store of this engine, and not of one on another host with the
-// same path.
+// ownStore reports whether a directory is this engine's image store. The same path on this host may belong to another
+// engine.
 func ownStore(store string, images []image.Summary) bool {
 	for _, i := range images {
 		_, hex, _ := strings.Cut(i.ID, ":")
@@ -72,7 +72,7 @@ func ownStore(store string, images []image.Summary) bool {
 	return len(images) > 0
 }
 
-// layerSizes returns sizes by chain id.
+// layerSizes returns layer sizes by chain id.
 func layerSizes(store string) (map[string]int64, error) {
 	dir := filepath.Join(store, "layerdb", "sha256")
 	layers, err := os.ReadDir(dir)

@@ -1,8 +1,8 @@
-// Package image answers the CRI's image service.
+// Package image implements CRI's image service.
 //
-// An image's id is the engine's own in every message: Image.id,
-// PullImageResponse.image_ref, Container.image_id and ContainerStatus.image_id. A reference
-// may have any form the engine knows: id, short id, tag, digest, or tag and digest together.
+// In all messages an image's id is the engine's: Image.id, PullImageResponse.image_ref, Container.image_id and
+// ContainerStatus.image_id. References may have any form that the engine accepts: id, short id, tag, digest, or tag and
+// digest.
 package image
 
 import (
@@ -41,7 +41,7 @@ type Engine interface {
 
 type Options struct {
 	Engine Engine
-	// PullProgressDeadline ends a pull without progress; 0: a minute, as in dockershim.
+	// PullProgressDeadline cancels a pull without progress; 0: a minute, as in dockershim.
 	PullProgressDeadline time.Duration
 	// PauseImage is listed as pinned, so that no garbage collection removes it.
 	PauseImage string
@@ -57,7 +57,7 @@ func New(o Options) *Service {
 	return &Service{o}
 }
 
-// ImageStatus has an empty answer for an image that is not there.
+// ImageStatus returns an empty response for an unknown image.
 func (s *Service) ImageStatus(ctx context.Context, r *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
 	i, found, err := s.inspect(ctx, r.GetImage().GetImage())
 	if err != nil {
@@ -118,8 +118,8 @@ func (s *Service) inspect(ctx context.Context, ref string) (i image.InspectRespo
 	return i, true, nil
 }
 
-// engineReference leaves out the tag of a reference with a digest: the engine's store knows images under either, not
-// both.
+// engineReference drops the tag of a reference with a digest, because the engine's store knows an image by either, not
+// by both.
 func engineReference(ref string) string {
 	named, err := reference.ParseNormalizedNamed(ref)
 	if digested, ok := named.(reference.Canonical); ok && err == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/crishim/crishim/shim/convert"
 )
 
-// ListImages filters here, because the engine does not find images by id or digest.
+// ListImages filters by itself, because the engine cannot filter by id or digest.
 func (s *Service) ListImages(ctx context.Context, r *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
 	summaries, err := s.Engine.ImageList(ctx, image.ListOptions{})
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *Service) pinned(i *runtimeapi.Image) bool {
 	return s.PauseImage != "" && matches(image.Summary{ID: i.GetId(), RepoTags: i.GetRepoTags(), RepoDigests: i.GetRepoDigests()}, s.PauseImage)
 }
 
-// matches accepts an id or its start, a name with or without tag or digest, and a pattern such as "*/pause".
+// matches accepts an id or its prefix, a name with or without tag or digest, and a pattern such as "*/pause".
 func matches(s image.Summary, filter string) bool {
 	hex := strings.TrimPrefix(s.ID, "sha256:")
 	if short := strings.TrimPrefix(filter, "sha256:"); short != "" && strings.HasPrefix(hex, short) {

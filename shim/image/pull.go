@@ -19,7 +19,7 @@ import (
 	"github.com/crishim/crishim/shim/pause"
 )
 
-// PullImage ends with the request, and when the engine reports nothing for the progress deadline.
+// PullImage ends with the request, or when the engine reports no progress before the deadline.
 func (s *Service) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
 	id, err := s.PullReporting(ctx, r, func(Progress) {})
 	if err != nil {
@@ -43,7 +43,7 @@ func (s *Service) PullReporting(ctx context.Context, r *runtimeapi.PullImageRequ
 	}
 	ref := engineReference(reference.TagNameOnly(named).String())
 	if handler := r.GetImage().GetRuntimeHandler(); handler != "" {
-		// The image is the same for all handlers, but the CRI wants unknown ones refused.
+		// The image is the same for all handlers, but CRI requires an error for unknown ones.
 		info, err := s.Engine.Info(ctx)
 		if err != nil {
 			return "", fmt.Errorf("ask the docker engine for its runtimes: %w", err)
@@ -73,7 +73,7 @@ func (s *Service) pull(ctx context.Context, ref, auth string, report func(Progre
 	defer deadline.Stop()
 	body, err := s.Engine.ImagePull(ctx, ref, image.PullOptions{RegistryAuth: auth})
 	if err == nil {
-		// The engine reports nothing for as long as one large file takes to be unpacked.
+		// The engine reports nothing while it unpacks a large file.
 		busy := map[string]bool{} // layers being unpacked
 		err = readProgress(body, func(p Progress) {
 			if p.Status == "Extracting" || p.Status == "Verifying Checksum" {
@@ -102,19 +102,19 @@ func (s *Service) pull(ctx context.Context, ref, auth string, report func(Progre
 type Progress struct {
 	ID             string `json:"id"` // layer
 	Status         string `json:"status"`
-	Stream         string `json:"stream"` // a line of the answer to a load
+	Stream         string `json:"stream"` // line of the response to a load
 	ProgressDetail struct {
 		Current int64 `json:"current"`
 		Total   int64 `json:"total"`
 	} `json:"progressDetail"`
-	// Engines from API 1.48 on only fill ErrorDetail.
+	// Engines since API 1.48 only set ErrorDetail.
 	Error       string `json:"error"`
 	ErrorDetail *struct {
 		Message string `json:"message"`
 	} `json:"errorDetail"`
 }
 
-// streamError is an error among the progress messages, after a successful answer.
+// streamError is an error in the progress stream, after a successful response.
 type streamError struct{ text string }
 
 func (e *streamError) Error() string { return e.text }
@@ -138,8 +138,8 @@ func readProgress(r io.Reader, report func(Progress)) error {
 	}
 }
 
-// pullFailures are classes by the engine's text, the first match first: the engine passes on registry errors without
-// a class.
+// pullFailures classifies registry errors by the engine's text, first match first. The engine returns them without a
+// class.
 var pullFailures = []struct {
 	class error
 	texts []string
@@ -148,7 +148,7 @@ var pullFailures = []struct {
 		"unauthorized", "authentication required", "no basic auth credentials", "incorrect username or password",
 	}},
 	{errdefs.ErrPermissionDenied, []string{"pull access denied", "denied: ", "access to the resource is denied"}},
-	// The codes are what remains of an answer that is not labelled as JSON.
+	// If a response is not labelled as JSON, only the codes remain.
 	{errdefs.ErrNotFound, []string{"manifest unknown", "name unknown", "manifest_unknown", "name_unknown", "not found", "no matching manifest"}},
 	{errdefs.ErrInvalidArgument, []string{"invalid reference format"}},
 	{errdefs.ErrResourceExhausted, []string{"toomanyrequests", "too many requests", "http 429 "}},
@@ -160,10 +160,10 @@ var pullFailures = []struct {
 	}},
 }
 
-// pullError adds the class. A registry that does not answer has the prefix that kubelets look for.
+// pullError classifies an error. If the registry does not answer, the text gets the prefix that kubelets recognize.
 func pullError(ref string, err error) error {
 	var inStream *streamError
-	// 500 stands for an error of the registry.
+	// The engine returns 500 for errors of the registry.
 	if errdefs.IsNotFound(err) || errdefs.IsInternal(err) || errdefs.IsUnknown(err) || errors.As(err, &inStream) {
 		text := strings.ToLower(err.Error())
 		for _, f := range pullFailures {
@@ -179,8 +179,8 @@ func pullError(ref string, err error) error {
 	return fmt.Errorf("pull image %s: %w", ref, err)
 }
 
-// classified replaces the engine's class, which is "not found" for a refused login. It has no Unwrap: its text does
-// not end with a class.
+// classified replaces the engine's class, which is "not found" for a refused login. It has no Unwrap, because its text
+// does not end with a class.
 type classified struct{ err, class error }
 
 func (c *classified) Error() string        { return c.err.Error() }

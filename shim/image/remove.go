@@ -14,7 +14,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// RemoveImage removes an image with all its names. An image in use is refused before any name is removed.
+// RemoveImage removes an image and all its names. An image in use is refused before any name is removed.
 func (s *Service) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
 	ref := r.GetImage().GetImage()
 	i, found, err := s.inspect(ctx, ref)
@@ -27,7 +27,7 @@ func (s *Service) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequ
 	if err := s.checkUnused(ctx, i.ID, ref); err != nil {
 		return nil, err
 	}
-	// By id and with force the engine removes every name and the image in one step.
+	// With an id and force the engine removes all names and the image in one step.
 	err = untilRemoved(ctx, func() (bool, error) {
 		_, err := s.Engine.ImageRemove(ctx, i.ID, image.RemoveOptions{Force: true, PruneChildren: true})
 		if err == nil {
@@ -36,7 +36,7 @@ func (s *Service) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequ
 		if _, still, inspectErr := s.inspect(ctx, i.ID); inspectErr == nil && !still {
 			return true, nil
 		}
-		// Another client has removed its names, and is removing the image.
+		// Another client has removed the names and is removing the image.
 		return !errdefs.IsNotFound(err), fmt.Errorf("remove image %s: %w", ref, err)
 	})
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *Service) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequ
 	return &runtimeapi.RemoveImageResponse{}, nil
 }
 
-// checkUnused refuses an image that a container was made from or has mounted. For engines before 28 such a mount is a
+// checkUnused refuses an image that a container was created from or mounts. On engines before 28 such a mount is a
 // volume.
 func (s *Service) checkUnused(ctx context.Context, id, ref string) error {
 	containers, err := s.Engine.ContainerList(ctx, container.ListOptions{All: true})

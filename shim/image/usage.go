@@ -22,10 +22,10 @@ import (
 )
 
 type Usage struct {
-	// Own is that only those layers are known that one image has, Merged that the layers of each image are
-	// known as one, with those that it shares. Else all layers are known.
+	// Own: only layers that belong to a single image are known. Merged: the layers of each image are counted as one,
+	// including shared ones. Otherwise all layers are known.
 	Own, Merged bool
-	Sizes       []int64 // of layers
+	Sizes       []int64 // by layer
 	Images      []ImageUsage
 }
 
@@ -36,8 +36,8 @@ type ImageUsage struct {
 	Came   time.Time
 }
 
-// Usage reads the sizes of layers if the engine's root directory is on this host. Elsewhere the engine tells what
-// images share, from 23 on. With times, each image is inspected.
+// Usage reads layer sizes if the engine's root directory is on this host. Otherwise engines since 23 report what images
+// share. With times, each image is inspected.
 func (s *Service) Usage(ctx context.Context, times bool) (*Usage, error) {
 	info, err := s.Engine.Info(ctx)
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *Service) Usage(ctx context.Context, times bool) (*Usage, error) {
 	for i := range u.Images {
 		one := &u.Images[i]
 		g.Go(func() error {
-			// Its configuration tells when it was built; its name was given when it came here.
+			// Created is the build time. LastTagTime is the time at which the image arrived.
 			detail, found, err := s.inspect(ctx, one.ID)
 			if tagged := detail.Metadata.LastTagTime; err == nil && found && tagged.After(one.Came) {
 				one.Came = tagged
@@ -107,7 +107,7 @@ func (u *Usage) readLayers(store string, images []image.Summary) error {
 		}
 		one := ImageUsage{ID: i.ID}
 		if info, err := os.Stat(file); err == nil {
-			one.Came = info.ModTime() // and of one that is loaded the engine notes no time
+			one.Came = info.ModTime() // engines record no time for a loaded image
 		}
 		for _, chain := range identity.ChainIDs(config.RootFS.Layers) {
 			size, known := sizes[chain.Encoded()]

@@ -22,13 +22,13 @@ import (
 
 const (
 	fileMode = 0o640
-	// maxTail is far more than a container writes in the overlap.
+	// maxTail is far more than a container writes within the overlap.
 	maxTail = 32 << 20
 )
 
-// openFile opens a log for writing, cuts off an unfinished line and reads the position, of the newest rotated file if
-// the log is empty. With all, the position has all lines of the end of the file, for when times do not tell what the
-// engine will repeat.
+// openFile opens a log for writing, truncates an incomplete last line and reads the position. If the log is empty, the
+// position comes from the newest rotated file. With all, the position has all lines at the end of the file, for the
+// case that timestamps do not tell which lines the engine will repeat.
 func openFile(at logdir.Place, all bool) (*os.File, *position, error) {
 	dir, name, err := at.Open()
 	if err != nil {
@@ -58,8 +58,8 @@ func openFile(at logdir.Place, all bool) (*os.File, *position, error) {
 	return f, pos, nil
 }
 
-// create opens the log. A link to the engine's file is replaced in one step: lines written through it would land in
-// the engine's own log.
+// create opens the log. It atomically replaces a link to the engine's file, because lines written through the link
+// would go to the engine's own log.
 func create(dir *os.Root, name string) (*os.File, error) {
 	if info, err := dir.Lstat(name); err == nil && info.Mode()&fs.ModeSymlink != 0 {
 		fresh := "." + name + "." + rand.Text()
@@ -88,7 +88,7 @@ func create(dir *os.Root, name string) (*os.File, error) {
 
 var errTaken = errors.New("another shim writes this log")
 
-// take locks a log, so that one shim writes it. On a file system without locks all shims do.
+// take locks a log, so that a single shim writes it. Without file locks, all shims write.
 func take(f *os.File) error {
 	if ok, err := filelock.TryFile(f); !ok && err == nil {
 		return fmt.Errorf("log %s: %w", f.Name(), errTaken)
@@ -104,13 +104,13 @@ func readTail(f io.ReaderAt, size int64) (tail []byte, whole int64, err error) {
 	}
 	end := bytes.LastIndexByte(buf, '\n') + 1
 	buf = buf[:end]
-	if from > 0 { // the first line may have lost its beginning
+	if from > 0 { // the first line may be incomplete
 		buf = buf[bytes.IndexByte(buf, '\n')+1:]
 	}
 	return buf, from + int64(end), nil
 }
 
-// note adds the lines that the engine may repeat. If the clock was put back it may be any line.
+// note records the lines that the engine may repeat. If the clock was set back, these can be any lines.
 func note(pos *position, tail []byte, all bool) {
 	lines := slices.Collect(bytes.Lines(tail))
 	newest := newPosition()
@@ -127,7 +127,7 @@ func note(pos *position, tail []byte, all bool) {
 		if ok && at.After(newest.last) {
 			newest.last = at
 		}
-		// Twice the overlap, as lines may be out of order.
+		// Lines may be out of order, so twice the overlap is read.
 		if ok && at.Before(newest.since().Add(-overlap)) {
 			break
 		}
@@ -139,7 +139,7 @@ func note(pos *position, tail []byte, all bool) {
 	}
 }
 
-// rotatedTail reads the end of the newest rotated file that the kubelet has not compressed.
+// rotatedTail reads the end of the newest uncompressed rotated file.
 func rotatedTail(dir *os.Root, log string) []byte {
 	names, err := fs.Glob(dir.FS(), glob.Escape(log)+".*")
 	if err != nil {
@@ -188,8 +188,8 @@ func (f *follower) openAgain(all bool) error {
 	})
 }
 
-// reopen continues in a new file after a rotation. A log that another shim writes is fine as long as it is at its
-// path.
+// reopen continues in a new file after a rotation. If another shim writes the log, reopen only checks that the file
+// exists.
 func (f *follower) reopen() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -209,5 +209,5 @@ func (f *follower) reopen() error {
 		}
 		return nil
 	}
-	return f.change(func() (*os.File, error) { return create(dir, name) }) // everything has been written
+	return f.change(func() (*os.File, error) { return create(dir, name) }) // all lines are flushed
 }

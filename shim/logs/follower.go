@@ -22,11 +22,11 @@ import (
 const (
 	retryFirst = 100 * time.Millisecond
 	retryMax   = 10 * time.Second
-	// endPause is the time from the end of a log to the end of its container.
+	// endPause is the time between the end of the log and the end of the container.
 	endPause = 5 * time.Millisecond
-	// The log of an ended container is awaited until nothing was written for progressTime.
+	// progressTime limits the wait for the log of an ended container, counted from the last written line.
 	progressTime = 5 * time.Second
-	// takeOverPause is how often a log is tried that another shim writes.
+	// takeOverPause is the interval of attempts to take over a log that another shim writes.
 	takeOverPause = 2 * time.Second
 )
 
@@ -40,12 +40,12 @@ type follower struct {
 	now    func() time.Time
 
 	late   atomic.Bool   // the container may have been reported as ended
-	asked  chan struct{} // closed when the end is waited for first
-	began  time.Time     // the two below count from it
-	wanted atomic.Int64  // when that was; 0: never
-	moved  atomic.Int64  // when something was written last
+	asked  chan struct{} // closed at the first wait for the end
+	began  time.Time     // reference for wanted and moved
+	wanted atomic.Int64  // time of the first wait; 0: none
+	moved  atomic.Int64  // time of the last write
 
-	mu   sync.Mutex // guards the fields below, also while a line is written
+	mu   sync.Mutex // guards the fields below, also during a write
 	file *os.File   // nil while another shim writes the log
 	out  *bufio.Writer
 	pos  *position
@@ -59,8 +59,8 @@ func newFollower(id string, at logdir.Place, engine Engine, log *slog.Logger) (*
 	return f, nil
 }
 
-// openNew returns a follower with a new log, nil if there is one, such as a link of another shim, or none can be
-// made.
+// openNew returns a follower with a new log file. It returns nil if the file exists, for example as a link of another
+// shim, or cannot be created.
 func openNew(id string, at logdir.Place, engine Engine, log *slog.Logger) *follower {
 	if dir, name, err := at.OpenExisting(); err == nil {
 		_, err = dir.Lstat(name)
@@ -74,7 +74,7 @@ func openNew(id string, at logdir.Place, engine Engine, log *slog.Logger) *follo
 	}
 	f, err := newFollower(id, at, engine, log)
 	if err != nil || !f.opened() {
-		return nil // Started says why
+		return nil // Started reports the error
 	}
 	return f
 }
@@ -106,8 +106,8 @@ func (f *follower) opened() bool {
 	return f.file != nil
 }
 
-// takeOver opens the log when the other shim has ended. It is awaited like the follower itself, because the other
-// shim may have come up only to be the first at this log.
+// takeOver opens the log when the other shim has ended. A waiter also waits for this, because the other shim may have
+// come up just before and hold the log only briefly.
 func (f *follower) takeOver(ctx context.Context) error {
 	f.log.Debug("another shim writes the container's log")
 	pause, asked := takeOverPause, f.asked
@@ -121,7 +121,7 @@ func (f *follower) takeOver(ctx context.Context) error {
 		case <-time.After(pause):
 			pause = min(2*pause, takeOverPause)
 		}
-		// A log is not made again for a container that is gone.
+		// The log of a removed container must not be created again.
 		_, err := f.engine.ContainerInspect(ctx, f.id)
 		if errdefs.IsNotFound(err) {
 			return err
@@ -170,7 +170,7 @@ func (f *follower) run(ctx context.Context) {
 		case err == nil:
 			return
 		case errdefs.IsNotFound(err):
-			return // the container was removed, and its log with it
+			return // the container and its log were removed
 		case errdefs.IsNotImplemented(err):
 			f.log.Warn("the engine's log driver cannot be read, the container has no log", "error", err)
 			return
@@ -200,7 +200,7 @@ func (f *follower) follow(ctx context.Context) error {
 	if !running {
 		return nil
 	}
-	// The stream ends with the container or with the engine: it is read once more.
+	// The stream ends with the container or the engine, so it is read again.
 	return errStreamEnded
 }
 
@@ -217,7 +217,7 @@ func (f *follower) copy(ctx context.Context, c container.InspectResponse, follow
 	src := newSource(r, c)
 	for {
 		rec, err := src.next()
-		if errors.Is(err, io.EOF) { // not io.ErrUnexpectedEOF: there the engine broke off
+		if errors.Is(err, io.EOF) { // io.ErrUnexpectedEOF would mean that the engine broke off
 			return f.flush()
 		}
 		if err != nil {
@@ -234,7 +234,7 @@ func (f *follower) rewind() string {
 	defer f.mu.Unlock()
 	ahead := f.pos.ahead(f.now())
 	if ahead || f.pos.putBack() {
-		// The engine will repeat more than the position has. The file has it.
+		// The engine will repeat more lines than the position has, so the position is read from the file.
 		err := f.out.Flush()
 		if err == nil {
 			err = f.openAgain(true)
@@ -272,7 +272,7 @@ func (f *follower) flush() error {
 	return f.flushLocked()
 }
 
-// flushLocked opens the file again after a failed write: only the file tells what has reached it.
+// flushLocked reopens the file after a failed write, because only the file shows which lines were written.
 func (f *follower) flushLocked() error {
 	if err := f.out.Flush(); err != nil {
 		return errors.Join(err, f.openAgain(false))
@@ -308,7 +308,7 @@ func (f *follower) unfinished() bool {
 	return false
 }
 
-// remaining returns how long to wait for the log without progress, 0 when it is complete or was awaited long enough.
+// remaining returns how long to wait for progress of the log: 0 if the log is complete or the wait is over.
 func (f *follower) remaining() time.Duration {
 	select {
 	case <-f.done:

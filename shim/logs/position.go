@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// overlap is how far back the engine's log is read again: the two streams may be out of order.
+// overlap is the part of the engine's log that is read again, because the two streams may be out of order.
 const overlap = 2 * time.Second
 
-// position is the last time of a log, and the lines near it, which the engine will repeat.
+// position is the time of the last line of a log, and the lines near it, which the engine will repeat.
 type position struct {
-	last   time.Time // the latest time of all
-	newest time.Time // of the last record; long before last when the clock was put back
-	skip   bool      // the engine repeats records from before recent
+	last   time.Time // latest time of any record
+	newest time.Time // time of the last record; long before last if the clock was set back
+	skip   bool      // the engine repeats records older than recent
 	seed   maphash.Seed
 	recent []mark
-	counts map[uint64]int // of recent
-	repeat map[uint64]int // counts, when the engine was asked, less what it has repeated since
+	counts map[uint64]int // number of equal lines in recent
+	repeat map[uint64]int // copy of counts from the start of the request, minus the repeated records
 }
 
 type mark struct {
@@ -40,10 +40,10 @@ func (p *position) since() time.Time {
 	return p.last.Add(-overlap)
 }
 
-// putBack reports whether the clock was put back while the log was written.
+// putBack reports whether the clock was set back while the log was written.
 func (p *position) putBack() bool { return p.newest.Before(p.last.Add(-overlap)) }
 
-// ahead reports whether the clock was put back since: new records may have any time.
+// ahead reports whether the clock was set back since the last record, so that new records may have any time.
 func (p *position) ahead(now time.Time) bool { return p.last.After(now.Add(overlap)) }
 
 func (p *position) rewind(everything bool) {
@@ -61,7 +61,7 @@ func (p *position) fresh(line []byte) bool {
 	return false
 }
 
-// wrote adds a line, and now and then drops those that the engine will not repeat.
+// wrote adds a line and occasionally drops lines that the engine will not repeat.
 func (p *position) wrote(at time.Time, line []byte) {
 	key := maphash.Bytes(p.seed, line)
 	p.recent = append(p.recent, mark{at: at, key: key})

@@ -21,14 +21,14 @@ const (
 	tagPartial   = 'P'
 
 	stampLayout = "2006-01-02T15:04:05.000000000Z07:00"
-	// chunkSize is where the engine cuts long lines.
+	// chunkSize is the length at which the engine splits long lines.
 	chunkSize = 16 << 10
-	// maxFrame is more than any record of the engine, whatever the driver.
+	// maxFrame is larger than any record of the engine, whatever the log driver.
 	maxFrame = 1 << 20
 )
 
 type record struct {
-	stamp  []byte // the time as the engine wrote it
+	stamp  []byte // time in the engine's form
 	time   time.Time
 	stream string
 	tag    byte
@@ -48,8 +48,7 @@ func (r record) line() []byte {
 var errFormat = errors.New("unexpected format of the engine's log")
 
 type source interface {
-	// next returns io.EOF after the last record. The record is valid until the
-	// next call.
+	// next returns io.EOF after the last record. The record is valid until the next call.
 	next() (record, error)
 	idle() bool
 }
@@ -69,8 +68,8 @@ func newSource(r io.Reader, c container.InspectResponse) source {
 type framedSource struct {
 	r     *bufio.Reader
 	buf   []byte
-	local bool    // the driver "local", which other drivers use for reading, too
-	cut   [2]bool // the previous record of the stream was cut
+	local bool    // log driver "local", which some other drivers use as read cache
+	cut   [2]bool // the previous record of the stream was split
 }
 
 func (s *framedSource) idle() bool { return s.r.Buffered() == 0 }
@@ -103,8 +102,8 @@ func (s *framedSource) next() (record, error) {
 	return rec, err
 }
 
-// parseRecord parses "time text". Without a newline the line is incomplete, but for the driver "local", which leaves
-// it out for the last part of a cut line.
+// parseRecord parses "time text". A line without newline is incomplete, except with the driver "local", which omits the
+// newline of the last part of a split line.
 func parseRecord(b []byte, stream string, lastPart bool) (record, error) {
 	stamp, text, ok := bytes.Cut(b, []byte(" "))
 	if !ok {
@@ -118,19 +117,19 @@ func parseRecord(b []byte, stream string, lastPart bool) (record, error) {
 	if full, ok := bytes.CutSuffix(text, []byte("\n")); ok {
 		r.text = full
 	} else if len(text) >= chunkSize || !lastPart {
-		r.tag = tagPartial // as containerd, also for the end of a container in the middle of a line
+		r.tag = tagPartial // as containerd does, also if the container ended within a line
 	}
 	return r, nil
 }
 
-// plainSource reads the log of a terminal, which has no headers. The part after a cut has the same time. With the
-// driver "local" the last part of a cut line has no newline: it ends where the next time begins.
+// plainSource reads the log of a terminal, which has no frame headers. All parts of a split line have the same time.
+// With the driver "local" the last part has no newline: it ends where the next timestamp starts.
 type plainSource struct {
 	r     *bufio.Reader
 	buf   []byte
 	local bool   // see framedSource
-	stamp []byte // of the next record, with its space, where that has been read
-	cutAt []byte // the time of the previous record, where that was cut
+	stamp []byte // timestamp of the next record including its space, if already read
+	cutAt []byte // timestamp of the previous record, if that was split
 }
 
 func (s *plainSource) idle() bool { return s.r.Buffered() == 0 }
@@ -149,9 +148,9 @@ func (s *plainSource) next() (record, error) {
 	for {
 		c, err := s.r.ReadByte()
 		if errors.Is(err, io.EOF) && len(s.buf) > head {
-			break // the engine's stream ends between two records: this line never ended
+			break // the stream ended after an incomplete line
 		}
-		if err != nil { // the stream broke inside a record, which will be repeated
+		if err != nil { // the stream broke within a record, which will be repeated
 			return record{}, err
 		}
 		s.buf = append(s.buf, c)
@@ -171,7 +170,7 @@ func (s *plainSource) next() (record, error) {
 	return parseRecord(s.buf, streamStdout, s.local && last)
 }
 
-// follows reports whether the last bytes are the time of another record, and removes them.
+// follows reports whether the buffer ends with the timestamp of the next record, and removes the timestamp.
 func (s *plainSource) follows(head int) bool {
 	at := len(s.buf) - head
 	if at < head || s.buf[len(s.buf)-1] != ' ' || s.buf[at+len("2006-01-02")] != 'T' {
@@ -192,7 +191,7 @@ func (s *plainSource) follows(head int) bool {
 
 type ReadOptions struct {
 	Follow       bool
-	Tail         int // the last records; negative: all
+	Tail         int // number of records from the end; negative: all
 	Since, Until time.Time
 }
 
@@ -200,7 +199,7 @@ type Record struct {
 	Time    time.Time
 	Stderr  bool
 	Text    []byte // without the newline; valid until the next record
-	Partial bool   // the line goes on in the next record of the stream
+	Partial bool   // the line continues in the stream's next record
 }
 
 func Read(ctx context.Context, engine Engine, id string, o ReadOptions, each func(Record) error) error {

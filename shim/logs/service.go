@@ -1,19 +1,15 @@
-// Package logs writes container logs in the CRI format to the files that a
-// kubelet reads, rotates and removes.
+// Package logs writes container logs in CRI format to the files that a kubelet reads, rotates and removes.
 //
-// It reads the engine's log API, which serves every log driver that can be
-// read. A [Service] follows each running container that has a log path, from the
-// start of the container or of the shim to the end of the container. Every record becomes
-// one line:
+// It reads the engine's log API, which works with every readable log driver. A [Service] follows each running container
+// that has a log path, from the start of the container or of the shim to the end of the container. Each record becomes
+// a line:
 //
 //	2026-01-02T15:04:05.000000001Z stdout F text
 //
-// with P instead of F where the engine has cut a long line. Records that a file has
-// already are recognised (position.go), so nothing is
-// lost and nothing is written twice when the shim or the engine restarts.
+// F is P if the engine has split a long line. Records that the file already has are recognized (position.go), so a
+// restart of the shim or the engine neither loses nor duplicates lines.
 //
-// In a shim for one command the container service links the path to the engine's own file
-// instead.
+// In a shim for one command the container service links the path to the engine's file instead.
 package logs
 
 import (
@@ -41,8 +37,8 @@ type Engine interface {
 	ContainerLogs(ctx context.Context, id string, o container.LogsOptions) (io.ReadCloser, error)
 }
 
-// Service keeps a follower for each running container with a log path, whatever its log
-// driver (dockershim: IsCRISupportedLogDriver).
+// Service runs a follower for each running container with a log path, whatever its log driver (dockershim:
+// IsCRISupportedLogDriver).
 type Service struct {
 	Options
 
@@ -64,13 +60,13 @@ type Service struct {
 type start struct {
 	requests int
 	over     chan struct{}
-	log      *follower // that has opened the log; nil where Started opens it
+	log      *follower // has opened the log already; nil: Started opens it
 }
 
 type Options struct {
 	Engine Engine
-	Log    *slog.Logger // nil: nothing is logged
-	// Write is off in a shim for one command, which follows nothing.
+	Log    *slog.Logger // nil: no logging
+	// Write is false in a shim for one command, which follows no containers.
 	Write bool
 }
 
@@ -112,8 +108,8 @@ func (s *Service) Start() {
 	})
 }
 
-// adopt follows running containers, and ended ones for what they wrote without a shim. It returns the followers of
-// the latter.
+// adopt follows running containers, and ended ones for output that no shim has written yet. It returns the followers of
+// the ended ones.
 func (s *Service) adopt(ctx context.Context) (ended []*follower, err error) {
 	list, err := s.Engine.ContainerList(ctx, container.ListOptions{
 		All:     true,
@@ -145,7 +141,7 @@ func (s *Service) adopt(ctx context.Context) (ended []*follower, err error) {
 	return ended, nil
 }
 
-// removed reports whether a container and its log's directory are gone: a follower would create the directory again.
+// removed reports whether a container and its log directory are gone. A follower would create the directory again.
 func (s *Service) removed(ctx context.Context, id string, at logdir.Place) (bool, error) {
 	if dir, _, err := at.OpenExisting(); err == nil {
 		return false, dir.Close()
@@ -157,7 +153,8 @@ func (s *Service) removed(ctx context.Context, id string, at logdir.Place) (bool
 	return false, err
 }
 
-// unfinished reports whether an ended container's log may be incomplete. A link leads to the engine's own file.
+// unfinished reports whether an ended container's log may be incomplete. A link to the engine's file is always
+// complete.
 func unfinished(at logdir.Place) bool {
 	dir, name, err := at.OpenExisting()
 	if err != nil {
@@ -176,7 +173,7 @@ func (s *Service) Close() {
 	s.wg.Wait()
 }
 
-// follow begins to write a log, unless it has a follower. A container that is not running may have been reported as
+// follow starts a follower for a log unless there is one. With running false the container may have been reported as
 // ended.
 func (s *Service) follow(id string, at logdir.Place, running bool) (*follower, error) {
 	if !filepath.IsAbs(at.Path) {
@@ -215,7 +212,7 @@ func (s *Service) follow(id string, at logdir.Place, running bool) (*follower, e
 	return f, nil
 }
 
-// Starting opens the log at once, or another shim that finds the container running would be the first there.
+// Starting opens the log before the start. Otherwise another shim that finds the container running could open it first.
 func (s *Service) Starting(id string, at logdir.Place) (over func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,8 +246,9 @@ func (s *Service) Started(_ context.Context, id string, at logdir.Place, _ strin
 
 const adoptTime = 2 * time.Second
 
-// Unfinished: until its log is complete a container counts as running. One that ended without a shim may have been
-// reported as ended by another and must not run again, so the first call waits for those logs.
+// Unfinished reports whether the container's log is incomplete, which makes the container count as running. A container
+// that ended without a shim may have been reported as ended by another shim and must not become running again, so the
+// first call waits for those logs.
 func (s *Service) Unfinished(ctx context.Context, id string) bool {
 	s.asked.Do(func() {
 		timer := time.AfterFunc(adoptTime, s.adoptionOver)
@@ -282,7 +280,7 @@ func (s *Service) Complete(ctx context.Context, id string) {
 	}
 }
 
-// Removed leaves the file: the caller who named it removes it.
+// Removed ends the follower. The caller removes the file, because it chose the path.
 func (s *Service) Removed(ctx context.Context, id string, _ logdir.Place, _ string) error {
 	if f := s.follower(id); f != nil && !f.wait(context.WithoutCancel(ctx)) {
 		f.cancel()
@@ -297,7 +295,7 @@ func (s *Service) follower(id string) *follower {
 	return s.active[id]
 }
 
-// ReopenContainerLog continues a log in a new file, after the old one has been renamed.
+// ReopenContainerLog continues a log in a new file after the old one was renamed.
 func (s *Service) ReopenContainerLog(ctx context.Context, r *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
 	if !s.Write {
 		return nil, fmt.Errorf("this shim lives for one command and writes no logs, `crishim serve` does: %w", errdefs.ErrNotImplemented)
@@ -313,7 +311,7 @@ func (s *Service) ReopenContainerLog(ctx context.Context, r *runtimeapi.ReopenCo
 	if at.Path == "" {
 		return nil, fmt.Errorf("container %q has no log path: %w", r.GetContainerId(), errdefs.ErrFailedPrecondition)
 	}
-	f, err := s.follow(id, at, true) // a new one where it gave up, or another shim started the container
+	f, err := s.follow(id, at, true) // starts a follower if the old one has given up or another shim started the container
 	if err == nil {
 		err = f.reopen()
 	}

@@ -1,5 +1,4 @@
-// Package metrics serves what a shim counts, under the names that dockershim's dashboards
-// know.
+// Package metrics serves the shim's metrics under the names of dockershim.
 package metrics
 
 import (
@@ -44,7 +43,6 @@ func New(address string, log *slog.Logger) *Server {
 	return s
 }
 
-// Observe implements docker.Observe.
 func (s *Server) Observe(operation string, took time.Duration, err error) {
 	s.operations.WithLabelValues(operation).Inc()
 	s.duration.WithLabelValues(operation).Observe(took.Seconds())

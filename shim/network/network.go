@@ -1,5 +1,5 @@
-// Package network connects pods. A Plugin does what the engine does not do by itself: with
-// Host nothing, with Bridge hardly anything.
+// Package network connects pods. A Plugin extends the engine's own networking: Host and Bridge leave almost all of it
+// to the engine.
 package network
 
 import (
@@ -17,7 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Names of plugins in a sandbox's labels.
+// Names of plugins in sandbox labels.
 const (
 	NameBridge = "bridge"
 	NameHost   = "host"
@@ -29,33 +29,33 @@ type Pod struct {
 	Metadata    *runtimeapi.PodSandboxMetadata
 	Annotations map[string]string
 	Ports       []*runtimeapi.PortMapping
-	NetNS       string   // path of the network namespace, valid during the call; "" when the sandbox has ended
+	NetNS       string   // path of the network namespace, valid during the call; "" if the sandbox has ended
 	EngineIPs   []string // addresses from the engine
 }
 
 type Plugin interface {
-	// Name is in the sandbox's labels: the plugin that set a pod up also tears it down.
+	// Name is stored in the sandbox's labels, so that the same plugin tears the pod down.
 	Name() string
 	Mode() string
-	// Publishes reports whether the engine is to publish the port mappings.
+	// Publishes reports whether the engine publishes the port mappings.
 	Publishes() bool
-	// SetUp connects a sandbox that has just been started.
+	// SetUp connects a sandbox that was just started.
 	SetUp(ctx context.Context, pod Pod) error
 	TearDown(ctx context.Context, pod Pod) error
-	// Addresses lists the pod's addresses, its main one first.
+	// Addresses lists the pod's addresses, primary address first.
 	Addresses(ctx context.Context, pod Pod) ([]string, error)
 	Status(ctx context.Context) error
 }
 
-// Checker is a Plugin that can check whether a pod's network is as it set it up.
+// Checker is a Plugin that can verify a pod's network.
 type Checker interface {
 	Check(ctx context.Context, pod Pod) error
 }
 
-// Plugins are those of a shim (dockershim: PluginManager).
+// Plugins are the plugins of a shim (dockershim: PluginManager).
 type Plugins struct {
 	Default Plugin                           // for new pods
-	Choose  func(ctx context.Context) Plugin // instead of Default, where it is set
+	Choose  func(ctx context.Context) Plugin // replaces Default if set
 	Others  []Plugin                         // for existing pods
 }
 
@@ -69,8 +69,8 @@ func (p Plugins) ForNew(ctx context.Context, host bool) Plugin {
 	return p.Default
 }
 
-// ForExisting returns the plugin by its label. Other shims write none: a network that is neither the host's nor the
-// engine's is CNI's.
+// ForExisting returns the plugin by name. Other shims record no name: the network is then CNI unless it is the host's
+// or the engine's.
 func (p Plugins) ForExisting(name, mode string) Plugin {
 	if name == "" {
 		name = cmp.Or(map[string]string{"host": NameHost, "none": NameCNI}[mode], NameBridge)
@@ -86,14 +86,14 @@ func (p Plugins) ForExisting(name, mode string) Plugin {
 	return Bridge{}
 }
 
-// Host gives pods no address: a kubelet knows the node's.
+// Host reports no pod addresses, because a kubelet knows the node's.
 type Host struct{}
 
 var _ Plugin = Host{}
 
 func (Host) Name() string                                     { return NameHost }
 func (Host) Mode() string                                     { return "host" }
-func (Host) Publishes() bool                                  { return false } // each port of the pod is one of the node
+func (Host) Publishes() bool                                  { return false } // pods use the node's ports directly
 func (Host) SetUp(context.Context, Pod) error                 { return nil }
 func (Host) TearDown(context.Context, Pod) error              { return nil }
 func (Host) Addresses(context.Context, Pod) ([]string, error) { return nil, nil }
@@ -128,7 +128,7 @@ func (b Bridge) SetUp(_ context.Context, pod Pod) error {
 	return nil
 }
 
-// peerIndex asks the kernel inside the namespace, because /sys there would be the pod's.
+// peerIndex asks the kernel inside the namespace, because /sys there would still be the host's.
 func peerIndex(netns, name string) (peer int, err error) {
 	err = ns.WithNetNSPath(netns, func(ns.NetNS) error {
 		answer, err := syscall.NetlinkRIB(syscall.RTM_GETLINK, syscall.AF_UNSPEC)

@@ -1,5 +1,4 @@
-// Package node answers the RPCs about the runtime as a whole, and follows the engine as it
-// comes and goes.
+// Package node implements the RPCs about the runtime itself and tracks the availability of the engine.
 package node
 
 import (
@@ -28,15 +27,15 @@ type Engine interface {
 type Networks struct {
 	network.Plugins
 	CNI     *cni.Plugin
-	Kubenet bool // which is CNI with a configuration of its own
+	Kubenet bool // CNI with a generated configuration
 }
 
 type Options struct {
 	Engine       Engine
 	Networks     Networks
 	PauseImage   string
-	CgroupDriver string // the one that the kubelet uses; "" where it is not known
-	Daemon       bool   // the shim goes on without an engine
+	CgroupDriver string // the kubelet's; "" if unknown
+	Daemon       bool   // the shim keeps running without an engine
 }
 
 type Service struct{ Options }
@@ -46,11 +45,11 @@ func New(o Options) *Service { return &Service{o} }
 const (
 	runtimeName = "docker"
 	criVersion  = "v1"
-	// unknownVersion is not empty, which CRI clients refuse.
+	// unknownVersion is reported because CRI clients reject an empty version.
 	unknownVersion = "unknown"
 )
 
-// A daemon waits this long for an engine that may not answer at all.
+// Limits for an engine that may not answer at all, in a daemon.
 const (
 	versionTimeout = 5 * time.Second
 	statusTimeout  = 6 * time.Second
@@ -58,7 +57,7 @@ const (
 
 var errSilent = errors.New("the docker engine does not answer")
 
-// withTimeout leaves a daemon some of the client's time for an answer of its own.
+// withTimeout limits a daemon's call to the engine, so that it can answer within the client's timeout.
 func (s *Service) withTimeout(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if !s.Daemon {
 		return context.WithCancel(ctx)
@@ -69,7 +68,7 @@ func (s *Service) withTimeout(ctx context.Context, timeout time.Duration) (conte
 	return context.WithTimeoutCause(ctx, timeout, errSilent)
 }
 
-// Version of a daemon does not need the engine: every client asks for it first, and would never come to Status.
+// Version of a daemon works without the engine, because clients that fail to get the version never call Status.
 func (s *Service) Version(ctx context.Context, _ *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
 	bounded, cancel := s.withTimeout(ctx, versionTimeout)
 	defer cancel()
@@ -85,7 +84,7 @@ func (s *Service) Version(ctx context.Context, _ *runtimeapi.VersionRequest) (*r
 	}, nil
 }
 
-// RuntimeConfig falls back to the cgroup driver that the engine must have to be ready.
+// RuntimeConfig falls back to the kubelet's cgroup driver, which the engine must use to be ready.
 func (s *Service) RuntimeConfig(ctx context.Context, _ *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
 	bounded, cancel := s.withTimeout(ctx, statusTimeout)
 	defer cancel()
@@ -108,7 +107,7 @@ func (s *Service) RuntimeConfig(ctx context.Context, _ *runtimeapi.RuntimeConfig
 	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: driver}}, nil
 }
 
-// UpdateRuntimeConfig keeps the first pod CIDR, because pods have addresses of it.
+// UpdateRuntimeConfig keeps the first pod CIDR, because pods have addresses in it.
 func (s *Service) UpdateRuntimeConfig(_ context.Context, r *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
 	podCIDR, err := PodCIDR(r.GetRuntimeConfig().GetNetworkConfig().GetPodCidr())
 	if err != nil {
@@ -120,7 +119,8 @@ func (s *Service) UpdateRuntimeConfig(_ context.Context, r *runtimeapi.UpdateRun
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }
 
-// PodCIDR reads ranges with commas. Plugins would refuse a range with the address of a machine in it for each pod.
+// PodCIDR parses comma-separated ranges. It rejects host addresses such as 10.0.0.1/24, because plugins would reject
+// them for each pod.
 func PodCIDR(text string) (string, error) {
 	if text == "" {
 		return "", nil

@@ -17,13 +17,13 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 )
 
-// Reasons that kubelets know from dockershim.
+// Reasons of dockershim, which kubelets recognize.
 const (
 	reasonEngine  = "DockerDaemonNotReady"
 	reasonNetwork = "NetworkPluginNotReady"
 )
 
-// Status is no error if the engine does not answer, but a condition with the reason.
+// Status succeeds without the engine. A condition then has the reason.
 func (s *Service) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
 	bounded, cancel := s.withTimeout(ctx, statusTimeout)
 	defer cancel()
@@ -39,9 +39,9 @@ func (s *Service) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*run
 	resp := &runtimeapi.StatusResponse{
 		Status:          &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{runtime, network}},
 		RuntimeHandlers: handlers(info, version),
-		Features:        &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true}, // on every engine
+		Features:        &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true}, // supported with every engine
 	}
-	if err != nil { // without an engine there is no network either
+	if err != nil { // the network depends on the engine
 		runtime.Reason, runtime.Message = reasonEngine, docker.Text(err)
 		network.Reason, network.Message = runtime.Reason, runtime.Message
 		return resp, nil
@@ -60,7 +60,7 @@ func (s *Service) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*run
 		"cgroupVersion": info.CgroupVersion,
 		"storageDriver": info.Driver,
 		"loggingDriver": info.LoggingDriver,
-		"engineID":      info.ID, // by which the pod runtime knows the engine, however it is reached
+		"engineID":      info.ID, // identifies the engine, however it is reached
 		"dockerRootDir": info.DockerRootDir,
 		"liveRestore":   info.LiveRestoreEnabled,
 		"networkPlugin": plugin.Name(),
@@ -79,7 +79,8 @@ func (s *Service) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*run
 	return resp, nil
 }
 
-// check compares the cgroup drivers, as dockershim did with its cgroupDriver: with two, pods and their limits end up in different trees.
+// check compares the cgroup drivers of engine and kubelet, as dockershim's cgroupDriver did. With different drivers,
+// pods and their limits would be in different trees.
 func (s *Service) check(ctx context.Context) (info system.Info, apiVersion string, err error) {
 	version, err := s.Engine.ServerVersion(ctx)
 	if err != nil {
@@ -108,7 +109,7 @@ func handlers(info system.Info, api string) []*runtimeapi.RuntimeHandler {
 	var list []*runtimeapi.RuntimeHandler
 	for _, name := range append([]string{""}, slices.Sorted(maps.Keys(info.Runtimes))...) {
 		runtime := info.Runtimes[cmp.Or(name, info.DefaultRuntime)]
-		var features struct { // those that the OCI runtime reports to the engine
+		var features struct { // features that the OCI runtime reports to the engine
 			MountOptions []string `json:"mountOptions"`
 		}
 		known := json.Unmarshal([]byte(runtime.Status["org.opencontainers.runtime-spec.features"]), &features) == nil

@@ -18,9 +18,9 @@ import (
 
 const (
 	startTimeout = 5 * time.Second
-	// An engine that is away is asked again after a pause that doubles.
+	// Pause between attempts to reach the engine. It doubles each time.
 	firstPause, lastPause = time.Second, 30 * time.Second
-	// keepInterval is that of dockershim's container manager.
+	// keepInterval is the interval of dockershim's container manager.
 	keepInterval = 5 * time.Minute
 )
 
@@ -29,23 +29,23 @@ type WatchEngine interface {
 	ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error)
 }
 
-// Watch follows an engine as it comes and goes. The log has changes, not attempts.
+// Watch tracks the availability of an engine. It logs changes, not attempts.
 type Watch struct {
 	Node   *Service
 	Engine WatchEngine
-	Follow func(context.Context) error // returns when the engine goes
-	Check  func(context.Context)       // checks the networks of pods that exist
-	Keep   func() error                // puts the engine's processes into their cgroup; nil: nothing
+	Follow func(context.Context) error // returns when the engine is gone
+	Check  func(context.Context)       // checks the networks of existing pods
+	Keep   func() error                // moves the engine's processes to their cgroup; may be nil
 	Log    *slog.Logger
 
 	pause, keepInterval time.Duration // 0: firstPause and keepInterval
 
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the watch has ended
-	last   string        // what was logged last; only the watch itself uses it
+	last   string        // last logged message; used by the watch goroutine only
 }
 
-// Start returns an error for an engine that does not fit, not for one that is away.
+// Start returns an error for an incompatible engine, but not for an unavailable one.
 func (w *Watch) Start(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -94,7 +94,7 @@ func (w *Watch) connect(ctx context.Context) bool {
 	if w.Keep != nil {
 		tasks.Go(func() { w.keep(untilGone) })
 	}
-	tasks.Go(func() { // CNI plugins may take their time
+	tasks.Go(func() { // CNI plugins may be slow
 		w.reclaim(untilGone)
 		w.Check(untilGone)
 	})
@@ -134,8 +134,8 @@ func (w *Watch) keep(ctx context.Context) {
 	}
 }
 
-// reclaim frees the addresses of sandboxes that were removed without the shim. Each is looked for after its record
-// was read, so one that is just being set up is never taken for gone.
+// reclaim releases the addresses of sandboxes that were removed without the shim. It looks up each sandbox after
+// reading its record, so a sandbox that is being set up is not mistaken for a removed one.
 func (w *Watch) reclaim(ctx context.Context) {
 	n := w.Node.Networks
 	if n.CNI == nil {

@@ -1,10 +1,8 @@
-// Package pause holds the image of the pod sandbox's only process, so that the
-// first pod needs no registry. Ensure returns the image to use and
-// loads or pulls it where the engine does not have it. The built-in image is
-// known by its content: whoever loads an archive can give any image its name.
+// Package pause contains the sandbox image with the pause process, so that the first pod needs no registry. Ensure
+// returns the image and loads or pulls it if the engine lacks it. The built-in image is identified by content, because
+// an archive can give any image its name.
 //
-// The process is a static program of well under a kilobyte, for amd64 and
-// arm64; its source is src/pause.c, which hack/generate.sh compiles.
+// The program is static, below one kilobyte, for amd64 and arm64. hack/generate.sh compiles it from src/pause.c.
 package pause
 
 import (
@@ -32,8 +30,7 @@ import (
 
 const domain = "crishim.local"
 
-// Ref names the built-in image in the engine. The tag rises when the program
-// changes.
+// Ref is the name of the built-in image. The tag is incremented when the program changes.
 const Ref = domain + "/pause:1"
 
 //go:embed pause-amd64
@@ -50,7 +47,7 @@ type Engine interface {
 
 func Image(configured string) string { return cmp.Or(configured, Ref) }
 
-// CheckName refuses the names of built-in images, which nothing may be pulled or loaded under.
+// CheckName rejects the reserved names of built-in images for pulls and loads.
 func CheckName(name string) error {
 	if named, err := reference.ParseNormalizedNamed(name); err == nil && reference.Domain(named) == domain {
 		return fmt.Errorf("%s: names under %s/ are for images that are built in: %w", name, domain, errdefs.ErrInvalidArgument)
@@ -58,9 +55,9 @@ func CheckName(name string) error {
 	return nil
 }
 
-// Ensure returns the sandbox image for an engine's architecture. The built-in one is loaded where it
-// is missing or another image has its name, and never pulled; a configured one is pulled where it is missing.
-// Containers must be made of the image's id: its name may mean another one by then.
+// Ensure returns the sandbox image for an engine's architecture. The built-in image is never pulled; it is loaded if it
+// is missing or another image has its name. A configured image is pulled if it is missing. Callers must create
+// containers from the image's id, because the name may have moved to another image.
 func Ensure(ctx context.Context, e Engine, configured, engineArch string) (image.InspectResponse, error) {
 	ref := Image(configured)
 	if ref == Ref {
@@ -105,7 +102,7 @@ type builtIn struct {
 	layer []byte
 }
 
-// build makes the image for an engine's architecture, which engines name as the kernel does.
+// build builds the image for an architecture, in the kernel's spelling.
 func build(engineArch string) (builtIn, error) {
 	var program []byte
 	b := builtIn{Image: ocispec.Image{Created: new(time.Unix(0, 0).UTC()), Platform: ocispec.Platform{OS: "linux"}}}
@@ -132,7 +129,7 @@ func (b builtIn) is(img image.InspectResponse) bool {
 		return false
 	}
 	want, wantErr := json.Marshal(dockerspec.DockerOCIImageConfig{ImageConfig: b.Config})
-	got, gotErr := json.Marshal(img.Config) // without what is empty, which engines write in several ways
+	got, gotErr := json.Marshal(img.Config) // without empty fields, which engines encode differently
 	return wantErr == nil && gotErr == nil && bytes.Equal(got, want)
 }
 
@@ -162,7 +159,7 @@ func pull(ctx context.Context, e Engine, ref string) error {
 	return nil
 }
 
-// drain reads progress messages to the end, which is when the work is done.
+// drain reads progress messages to the end, when the operation is complete.
 func drain(body io.ReadCloser) error {
 	return errors.Join(jsonmessage.DisplayJSONMessagesStream(body, io.Discard, 0, false, nil), body.Close())
 }

@@ -18,14 +18,14 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// EngineEvents sends the last few hundred events, without those of execs, which probes make.
+// EngineEvents sends the last few hundred events except those of execs, because probes cause many of them.
 func (s *Service) EngineEvents(r *api.EngineEventsRequest, out api.Crishim_EngineEventsServer) error {
 	ctx := out.Context()
 	info, err := s.Engine.Info(ctx)
 	if err != nil {
 		return err
 	}
-	until := info.SystemTime // by the engine's clock: it would wait for what is to come
+	until := info.SystemTime // the engine's clock; for a later time the engine would wait for new events
 	if at := r.GetUntilUnixNano(); at != 0 {
 		if now, err := time.Parse(time.RFC3339Nano, until); err == nil && time.Unix(0, at).Before(now) {
 			until = engineTime(at)
@@ -84,8 +84,8 @@ func engineTime(nano int64) string {
 	return fmt.Sprintf("%d.%09d", nano/int64(time.Second), nano%int64(time.Second))
 }
 
-// engineEvent is nil for what is of no pod. The engine puts a container's labels, which an image may have, over its
-// own attributes: what a label could have said is not believed.
+// engineEvent returns nil for an event outside pods. The engine merges a container's labels, which may come from an
+// image, over its own attributes, so attributes with the name of a label are ignored.
 func engineEvent(m events.Message, labels map[string]string) *api.EngineEvent {
 	at := cmp.Or(m.TimeNano, m.Time*int64(time.Second))
 	action, _, _ := strings.Cut(string(m.Action), ":")

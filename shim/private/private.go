@@ -1,5 +1,5 @@
-// Package private answers the service of package api, for crishim's own command line. Each
-// call is that of another service, with a message that CRI does not have.
+// Package private implements the service of package api for crishim's command line. Each call forwards to another
+// service with parameters that CRI does not have.
 package private
 
 import (
@@ -88,7 +88,7 @@ func (s *Service) PullImage(r *api.PullImageRequest, out api.Crishim_PullImageSe
 		},
 	}
 	id, err := s.Images.PullReporting(out.Context(), request, func(m image.Progress) {
-		// The pull ends with the call's context when the client is gone.
+		// If the client is gone, the call's context ends the pull.
 		_ = out.Send(&api.PullImageResponse{
 			Layer: m.ID, Status: m.Status, Current: m.ProgressDetail.Current, Total: m.ProgressDetail.Total,
 		})
@@ -117,19 +117,19 @@ func (s *Service) ContainerLogs(r *api.ContainerLogsRequest, out api.Crishim_Con
 		}
 		return out.Send(answer)
 	})
-	if errdefs.IsNotImplemented(err) { // by the log driver: the call itself is implemented
+	if errdefs.IsNotImplemented(err) { // by the log driver; the call itself is implemented
 		return fmt.Errorf("%s: %w", err.Error(), errdefs.ErrFailedPrecondition)
 	}
 	return err
 }
 
-// known refuses ids that are no pod's container: the service is no way around CRI.
+// known rejects ids of containers outside pods, which CRI does not expose either.
 func (s *Service) known(ctx context.Context, id string) error {
 	_, err := state.FindContainer(ctx, s.Engine, id)
 	return err
 }
 
-// changesAtOnce is how many changes go into one message: paths are as long as a container makes them.
+// changesAtOnce is the number of changes per message. Paths may be long, because containers choose them.
 const changesAtOnce = 1000
 
 func (s *Service) ContainerChanges(r *api.ContainerChangesRequest, out api.Crishim_ContainerChangesServer) error {
@@ -163,7 +163,7 @@ func (s *Service) StatPath(ctx context.Context, r *api.StatPathRequest) (*api.Pa
 	return pathStat(st), nil
 }
 
-// aboutPath adds a path to an error. Both are put into the text of a status, which is UTF-8.
+// aboutPath adds a path to an error and makes both valid UTF-8, which a gRPC status requires.
 func aboutPath(path []byte, id string, err error) error {
 	return &inUTF8{fmt.Errorf("%s in container %q: %w", path, id, err)}
 }
@@ -208,7 +208,8 @@ func (s *Service) ReadArchive(r *api.ReadArchiveRequest, out api.Crishim_ReadArc
 	}
 }
 
-// copyFrom takes a name that is not UTF-8 from the directory's archive: the engine's own would be empty.
+// copyFrom reads a file whose name is not UTF-8 from its directory's archive. The engine's archive of the file would be
+// empty.
 func (s *Service) copyFrom(ctx context.Context, id, file string) (io.ReadCloser, container.PathStat, error) {
 	base := path.Base(file)
 	if utf8.ValidString(base) || strings.HasSuffix(file, "/.") {
@@ -223,7 +224,7 @@ func (s *Service) copyFrom(ctx context.Context, id, file string) (io.ReadCloser,
 		return nil, st, err
 	}
 	r, w := io.Pipe()
-	go func() { // ends when its caller closes the pipe
+	go func() { // ends when the caller closes the pipe
 		w.CloseWithError(onlyFile(w, all, base))
 		_ = all.Close()
 	}()
@@ -269,7 +270,8 @@ func (s *Service) WriteArchive(in api.Crishim_WriteArchiveServer) error {
 		return err
 	}
 	content := &messageReader[*api.WriteArchiveRequest]{recv: in.Recv, rest: first.GetData()}
-	// Without CopyUIDGID the owners are those of the archive. With it the engine looks up the container's user among the host's.
+	// Without CopyUIDGID the archive's owners are kept. With it the engine would look up the container's user on the
+	// host.
 	err = s.Engine.CopyToContainer(in.Context(), first.GetContainerId(), string(first.GetPath()), content, container.CopyToContainerOptions{})
 	if err != nil {
 		return aboutPath(first.GetPath(), first.GetContainerId(), errors.Join(content.failure(), err))
@@ -282,7 +284,7 @@ type messageReader[M interface{ GetData() []byte }] struct {
 	rest []byte
 
 	mu  sync.Mutex // guards err: an engine may answer while its client still reads
-	err error      // why receiving ended, unless the client was done
+	err error      // reason why receiving ended, except EOF
 }
 
 func (r *messageReader[M]) failure() error {

@@ -12,7 +12,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// networkPod's path of the namespace is valid until done is called.
+// networkPod returns the pod for a network plugin. Its namespace path is valid until done is called.
 func networkPod(sb state.FoundSandbox) (p podnetwork.Pod, done func()) {
 	done = func() {}
 	p = podnetwork.Pod{ID: sb.Detail.ID, Metadata: sb.Metadata, Annotations: sb.Annotations, Ports: sb.Ports}
@@ -22,7 +22,7 @@ func networkPod(sb state.FoundSandbox) (p podnetwork.Pod, done func()) {
 	if sb.Detail.State.Running {
 		p.NetNS, done = host.NetNS(sb.Detail.ID, sb.Detail.NetworkSettings.SandboxKey, sb.Detail.State.Pid)
 	}
-	// The addresses, IPv4 first. The fields outside Networks are gone from newer engines.
+	// Addresses, IPv4 first. Newer engines have no fields outside Networks.
 	var v4, v6 []string
 	for _, n := range sb.Detail.NetworkSettings.Networks {
 		if n != nil && n.IPAddress != "" {
@@ -74,7 +74,7 @@ func (s *Service) networkStatus(ctx context.Context, sb state.FoundSandbox) *run
 	return status
 }
 
-// CheckNetworks logs which pods' networks are not as their plugins set them up. Only a new pod would mend that.
+// CheckNetworks logs pods whose network no longer matches its set-up. Only a new pod repairs that.
 func (s *Service) CheckNetworks(ctx context.Context) {
 	list, err := s.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
 		State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY},

@@ -16,24 +16,23 @@ import (
 )
 
 const (
-	sandboxShares = 2        // the pause process needs next to nothing
-	sandboxOOM    = -998     // and must outlive the pod's containers
+	sandboxShares = 2        // the pause process needs hardly any CPU
+	sandboxOOM    = -998     // the pause process must outlive the pod's containers
 	shmSize       = 64 << 20 // shared by the pod; engines have different defaults
 )
 
 type facts struct {
-	image        image.InspectResponse // of the sandbox
+	image        image.InspectResponse // image of the sandbox
 	cgroupDriver string
 	handler      string   // the engine's name of the OCI runtime; "" for its default
-	seccomp      []byte   // the profile file of a localhost profile
+	seccomp      []byte   // content of a localhost profile
 	security     []string // the engine's security options
 	network      podnetwork.Plugin
 	created      time.Time
 	oomScore     int
 }
 
-// plan makes the engine's configuration of a valid request (dockershim:
-// makeSandboxDockerConfig). It is pure.
+// plan computes the engine's configuration for a valid request (dockershim: makeSandboxDockerConfig). It is pure.
 func plan(r *runtimeapi.RunPodSandboxRequest, f facts) (lifecycle.Spec, error) {
 	c := r.GetConfig()
 	labels, err := state.EncodeSandbox(state.Sandbox{
@@ -57,7 +56,7 @@ func plan(r *runtimeapi.RunPodSandboxRequest, f facts) (lifecycle.Spec, error) {
 			IpcMode:     container.IPCModeShareable,
 			ShmSize:     shmSize,
 			Runtime:     f.handler,
-			// Nothing reads the output, and a log driver that is down must not keep pods from starting.
+			// The output is never read, and an unavailable log driver must not keep pods from starting.
 			LogConfig:   container.LogConfig{Type: "none"},
 			Init:        new(bool),
 			OomScoreAdj: f.oomScore,
@@ -68,7 +67,7 @@ func plan(r *runtimeapi.RunPodSandboxRequest, f facts) (lifecycle.Spec, error) {
 		},
 	}
 	if namespaces(c).GetNetwork() == runtimeapi.NamespaceMode_NODE {
-		// The host's UTS namespace comes with its network, so its name does, too.
+		// The host's network implies its UTS namespace and hostname.
 		s.Host.UTSMode, s.Config.Hostname = "host", ""
 	}
 	if namespaces(c).GetIpc() == runtimeapi.NamespaceMode_NODE {
@@ -113,7 +112,7 @@ func planPorts(s *lifecycle.Spec, mappings []*runtimeapi.PortMapping) error {
 	return nil
 }
 
-// planSecurity never makes the pause process privileged: the engine lets a privileged container join it.
+// planSecurity never makes the pause process privileged. The engine lets privileged containers join it anyway.
 func planSecurity(s *lifecycle.Spec, sc *runtimeapi.LinuxSandboxSecurityContext, f facts) error {
 	s.Host.SecurityOpt = append(s.Host.SecurityOpt, "no-new-privileges")
 	s.Host.SecurityOpt = append(s.Host.SecurityOpt, convert.SELinuxOptions(sc.GetSelinuxOptions())...)

@@ -26,7 +26,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// RunPodSandbox creates, starts and connects a sandbox. Nothing is left of it on failure.
+// RunPodSandbox creates, starts and connects a sandbox. On failure it removes everything it created.
 func (s *Service) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
 	if err := validate(r.GetConfig()); err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func validate(c *runtimeapi.PodSandboxConfig) error {
 	return validateNamespaces(sc.GetNamespaceOptions())
 }
 
-// maxName is the longest name in Kubernetes: DNS1123SubdomainMaxLength.
+// maxName is Kubernetes' DNS1123SubdomainMaxLength.
 const maxName = 253
 
 func validatePort(p *runtimeapi.PortMapping) error {
@@ -188,7 +188,7 @@ func (s *Service) gather(ctx context.Context, r *runtimeapi.RunPodSandboxRequest
 	return f, err
 }
 
-// run undoes all when a step fails, with a context of its own.
+// run undoes all steps if one fails, with a context of its own.
 func (s *Service) run(ctx context.Context, r *runtimeapi.RunPodSandboxRequest, f facts) (_ string, err error) {
 	id, err := s.start(ctx, r, f)
 	if err != nil {
@@ -221,7 +221,7 @@ func (s *Service) run(ctx context.Context, r *runtimeapi.RunPodSandboxRequest, f
 	return id, nil
 }
 
-// start tries once more with a milder oom score if the host forbids the first one.
+// start retries with a higher oom score if the host forbids the requested one.
 func (s *Service) start(ctx context.Context, r *runtimeapi.RunPodSandboxRequest, f facts) (string, error) {
 	id, err := s.startOnce(ctx, r, f)
 	if err == nil || !s.OOM.Refused(f.oomScore, err) {
@@ -231,8 +231,8 @@ func (s *Service) start(ctx context.Context, r *runtimeapi.RunPodSandboxRequest,
 	return s.startOnce(ctx, r, f)
 }
 
-// startOnce leaves no container on an error. A container of the same identity that was never started is left over
-// from an earlier request.
+// startOnce leaves no container behind on an error. A container with the same identity that was never started is left
+// over from an earlier request and is replaced.
 func (s *Service) startOnce(ctx context.Context, r *runtimeapi.RunPodSandboxRequest, f facts) (string, error) {
 	p, err := plan(r, f)
 	if err != nil {
@@ -264,11 +264,11 @@ func (s *Service) startOnce(ctx context.Context, r *runtimeapi.RunPodSandboxRequ
 	return "", errors.Join(fmt.Errorf("start the sandbox: %w", err), lifecycle.Remove(cleanup, s.Engine, created.ID))
 }
 
-// pending has the sandboxes of requests in flight, which no list has: a request that is cut off removes its sandbox
-// again, and a kubelet that has seen it would wait for it.
+// pending has the sandboxes of requests in flight. Lists omit them, because a cancelled request removes its sandbox,
+// and a kubelet that has seen the sandbox would wait for it.
 type pending struct {
 	mu  sync.Mutex
-	ids map[string][]string // what the request has created, by the sandbox's name
+	ids map[string][]string // containers that the request has created, by sandbox name
 }
 
 func (p *pending) begin(name string) func() {
@@ -291,7 +291,7 @@ func (p *pending) add(name, id string) {
 	p.ids[name] = append(p.ids[name], id)
 }
 
-// has recognises a sandbox before its id is known by its name and by never having run.
+// has matches by name, and by never having run, while the sandbox's id is unknown.
 func (p *pending) has(item *runtimeapi.PodSandbox, c container.Summary) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

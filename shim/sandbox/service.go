@@ -1,8 +1,7 @@
-// Package sandbox answers the CRI's pod sandbox RPCs: run, stop, remove, status, list and
-// update.
+// Package sandbox implements CRI's pod sandbox RPCs: run, stop, remove, status, list and update.
 //
-// A sandbox is one engine container with a pause process, whose labels say what pod it is.
-// Pods of dockershim and cri-dockerd have the same labels and are handled alike.
+// A sandbox is an engine container with a pause process. Its labels identify the pod. dockershim and cri-dockerd use
+// the same labels, so their pods work too.
 package sandbox
 
 import (
@@ -29,7 +28,7 @@ type Engine interface {
 	ContainerList(ctx context.Context, options container.ListOptions) ([]container.Summary, error)
 }
 
-// Containers ends the containers of a pod. The container service implements it.
+// Containers stops and removes the containers of a pod. The container service implements it.
 type Containers interface {
 	Kill(ctx context.Context, id string) error
 	Remove(ctx context.Context, id string) error
@@ -39,7 +38,7 @@ type Options struct {
 	Engine     Engine
 	Containers Containers
 	Networks   podnetwork.Plugins
-	PauseImage string // "": the built-in one
+	PauseImage string // "": the built-in image
 	OOM        *host.OOMScore
 	Log        *slog.Logger
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// PodSandboxStatus describes a sandbox. Unknown addresses are no error: a kubelet would take
-// the pod for lost and create another.
+// PodSandboxStatus describes a sandbox. It succeeds even if the addresses are unknown; otherwise a kubelet would
+// consider the pod lost and create another.
 func (s *Service) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
 	sb, err := state.FindSandbox(ctx, s.Engine, r.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}
 	created := sb.Created.UnixNano()
-	if sb.Created.IsZero() { // another shim made it
+	if sb.Created.IsZero() { // created by another shim
 		if created, err = convert.UnixNano(sb.Detail.Created); err != nil {
 			return nil, fmt.Errorf("pod sandbox %s: %w", sb.Detail.ID, err)
 		}
@@ -81,7 +81,7 @@ func namespaceOptions(sb state.FoundSandbox) *runtimeapi.NamespaceOption {
 	return o
 }
 
-// UpdatePodSandboxResources has nothing to do: the kubelet changes the pod's cgroup itself.
+// UpdatePodSandboxResources does nothing, because the kubelet changes the pod's cgroup itself.
 func (s *Service) UpdatePodSandboxResources(ctx context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
 	sb, err := state.FindSandbox(ctx, s.Engine, r.GetPodSandboxId())
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 // pauseGrace, in seconds, is for sandbox images that ignore SIGTERM.
 const pauseGrace = 10
 
-// StopPodSandbox also succeeds for a sandbox that is gone. A network that could not be torn down is an error, for
-// another try.
+// StopPodSandbox succeeds for a sandbox that is gone. If the network cannot be torn down, it fails so that the caller
+// retries.
 func (s *Service) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
 	b, err := state.FindSandbox(ctx, s.Engine, r.GetPodSandboxId())
 	if errdefs.IsNotFound(err) {
@@ -29,7 +29,7 @@ func (s *Service) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandb
 	if err != nil {
 		return nil, err
 	}
-	// Each step is tried whatever fails. The network plugin needs the running sandbox.
+	// Each step runs even if another fails. The network plugin needs the running sandbox.
 	if err := errors.Join(
 		s.eachContainer(ctx, b.Detail.ID, false, s.Containers.Kill),
 		s.tearDown(ctx, b),
@@ -64,8 +64,8 @@ func (s *Service) eachContainer(ctx context.Context, sandboxID string, all bool,
 	return errors.Join(append(errs, group.Wait())...)
 }
 
-// RemovePodSandbox keeps the sandbox while something of the pod could not be removed: its labels are the only record
-// of the pod.
+// RemovePodSandbox keeps the sandbox if a part of the pod could not be removed, because the sandbox's labels are the
+// only record of the pod.
 func (s *Service) RemovePodSandbox(ctx context.Context, r *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
 	b, err := state.FindSandbox(ctx, s.Engine, r.GetPodSandboxId())
 	switch {

@@ -23,7 +23,7 @@ type FoundSandbox struct {
 	Detail container.InspectResponse
 }
 
-// ErrNoPod is a container of the engine that is no pod's. For CRI it is not there.
+// ErrNoPod is returned for an engine container outside pods. CRI treats it as missing.
 var ErrNoPod = fmt.Errorf("it belongs to no pod: %w", errdefs.ErrNotFound)
 
 func FindContainer(ctx context.Context, engine Inspector, id string) (found FoundContainer, err error) {
@@ -65,15 +65,14 @@ func Inspect(ctx context.Context, engine Inspector, what, id string) (container.
 	return c, nil
 }
 
-// Running reports whether a container has processes, also while paused or restarting.
+// Running reports whether a container has processes. Paused and restarting containers have.
 func (c FoundContainer) Running() bool {
 	return c.Detail.State.Running || c.Detail.State.Paused || c.Detail.State.Restarting
 }
 
 func (c FoundContainer) Lived() bool { return c.Detail.State.Status != container.StateCreated }
 
-// ListedName returns the own name of a container in a list; others contain a slash and are
-// links.
+// ListedName returns a container's own name in a list. Names with a slash are links.
 func ListedName(c container.Summary) string {
 	for _, n := range c.Names {
 		if !strings.Contains(strings.TrimPrefix(n, "/"), "/") {

@@ -19,9 +19,9 @@ type Sandbox struct {
 	Labels         map[string]string
 	Annotations    map[string]string
 	RuntimeHandler string
-	Created        time.Time // zero where another shim made the sandbox
+	Created        time.Time // zero if another shim created the sandbox
 	Ports          []*runtimeapi.PortMapping
-	Network        string // name of the network plugin that set it up; "" where unknown
+	Network        string // name of the network plugin that connected it; "" if unknown
 	PID            runtimeapi.NamespaceMode
 }
 
@@ -30,11 +30,11 @@ type Container struct {
 	Pod         *runtimeapi.PodSandboxMetadata
 	SandboxID   string
 	LogPath     string
-	LogDir      string // the pod's log directory; "" where another shim made the container
-	Image       string // the image as the config named it; "" where another shim made the container
+	LogDir      string // the pod's log directory; "" if another shim created the container
+	Image       string // image reference in the config; "" if another shim created the container
 	Labels      map[string]string
 	Annotations map[string]string
-	Created     time.Time // zero where another shim made the container
+	Created     time.Time // zero if another shim created the container
 	ImageMounts []ImageMount
 	Limits      string // value of LabelOwnLimits
 	Owner       string // value of LabelOwner
@@ -48,7 +48,7 @@ func ContainerName(pod *runtimeapi.PodSandboxMetadata, m *runtimeapi.ContainerMe
 	return encodeName(nameParts{m.GetName(), pod.GetName(), pod.GetNamespace(), pod.GetUid(), m.GetAttempt()})
 }
 
-// EncodeSandbox makes labels of what dockershim's CheckpointManager kept in files.
+// EncodeSandbox returns the labels of a sandbox. dockershim's CheckpointManager kept this data in files.
 func EncodeSandbox(s Sandbox, image map[string]string) (map[string]string, error) {
 	ports, err := encodePorts(s.Ports)
 	if err != nil {
@@ -72,8 +72,8 @@ func EncodeSandbox(s Sandbox, image map[string]string) (map[string]string, error
 	return labels, nil
 }
 
-// DecodeSandbox reports whether a shim made the container as a sandbox: labels alone may come from an image, its name
-// does not.
+// DecodeSandbox returns false if the container is not a sandbox of a shim. It checks the name too, because labels may
+// come from an image.
 func DecodeSandbox(name string, labels map[string]string) (Sandbox, bool) {
 	if labels[LabelType] != TypeSandbox || !strings.HasPrefix(strings.TrimPrefix(name, "/"), namePrefix+nameSep+sandboxMarker+nameSep) {
 		return Sandbox{}, false
@@ -94,14 +94,14 @@ func DecodeSandbox(name string, labels map[string]string) (Sandbox, bool) {
 	}
 	if pid, ok := labels[LabelOwnPID]; ok {
 		s.PID = runtimeapi.NamespaceMode(runtimeapi.NamespaceMode_value[pid])
-	} else { // the other shims note it nowhere, and give each container its own
+	} else { // not recorded by other shims, whose containers have their own PID namespace
 		s.PID = runtimeapi.NamespaceMode_CONTAINER
 	}
 	s.Labels, s.Annotations = DecodeLabels(labels)
 	return s, true
 }
 
-// EncodeContainer writes empty values, too, so that no image can fill them.
+// EncodeContainer returns the labels of a container, including empty ones, so that the image cannot set them.
 func EncodeContainer(c Container, image map[string]string) map[string]string {
 	labels := EncodeLabels(c.Labels, c.Annotations)
 	maps.Copy(labels, map[string]string{
@@ -125,8 +125,8 @@ func EncodeContainer(c Container, image map[string]string) map[string]string {
 	return labels
 }
 
-// DecodeContainer reports whether a shim made the container as a pod's: labels alone may come from an image, its name
-// does not.
+// DecodeContainer returns false if the container is not a pod container of a shim. It checks the name too, because
+// labels may come from an image.
 func DecodeContainer(name string, labels map[string]string) (Container, bool) {
 	if labels[LabelType] != TypeContainer || !strings.HasPrefix(strings.TrimPrefix(name, "/"), namePrefix+nameSep) {
 		return Container{}, false
@@ -181,7 +181,7 @@ func decodeAttempt(labels map[string]string, part uint32) uint32 {
 }
 
 func decodeTime(label string) time.Time {
-	t, _ := time.Parse(time.RFC3339Nano, label) // zero with an error
+	t, _ := time.Parse(time.RFC3339Nano, label) // zero on an error
 	return t
 }
 
@@ -197,7 +197,7 @@ type nameParts struct {
 	attempt                        uint32
 }
 
-// encodeName makes the name that dockershim and cri-dockerd would make. Labels hold the truth.
+// encodeName returns the same name as dockershim and cri-dockerd. The labels are authoritative.
 func encodeName(p nameParts) string {
 	name := strings.Join([]string{namePrefix, p.container, p.pod, p.namespace, p.uid, fmt.Sprint(p.attempt)}, nameSep)
 	return nameForbidden.ReplaceAllString(name, "-")
@@ -220,7 +220,7 @@ func decodeName(name string) (nameParts, bool) {
 	return nameParts{container: parts[1], pod: parts[2], namespace: parts[3], uid: parts[4], attempt: uint32(attempt)}, true
 }
 
-// port is one port mapping in a label, in the form of dockershim's checkpoint.
+// port is a port mapping in a label, in the format of dockershim's checkpoint.
 type port struct {
 	Protocol      string `json:"protocol"`
 	ContainerPort int32  `json:"container_port"`
@@ -243,7 +243,7 @@ func encodePorts(mappings []*runtimeapi.PortMapping) (string, error) {
 	return string(b), nil
 }
 
-// decodePorts is lenient: a pod with a damaged label must still be removed.
+// decodePorts ignores a damaged label, because the pod must still be removable.
 func decodePorts(label string) []*runtimeapi.PortMapping {
 	var ports []port
 	if label == "" || json.Unmarshal([]byte(label), &ports) != nil {

@@ -1,12 +1,9 @@
-// Package state keeps what the shim must remember about pods and containers
-// in engine labels, and reads it back.
+// Package state stores data about pods and containers in engine labels and reads it back.
 //
-// Labels are the only durable state of the shim, and what dockershim's checkpoint manager
-// kept in files. The keys are those of
-// dockershim and cri-dockerd, so each of the three sees the pods of the others.
-// What those two keep in the container's name (metadata) crishim keeps in
-// labels of its own as well, because a name cannot carry every character;
-// the name is read only where these labels are missing.
+// Labels are the shim's only durable state; dockershim kept part of it in files. The keys are those of dockershim and
+// cri-dockerd, so each of the three sees the pods of the others. The others encode the metadata in the container's
+// name, which cannot contain all characters. crishim also stores it in labels and parses the name only if these are
+// missing.
 package state
 
 import (
@@ -20,7 +17,7 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// Keys that dockershim and cri-dockerd write too.
+// Keys that dockershim and cri-dockerd also use.
 const (
 	LabelType      = "io.kubernetes.docker.type"
 	LabelLogPath   = "io.kubernetes.container.logpath"
@@ -32,7 +29,7 @@ const (
 	TypeContainer = "container"
 )
 
-// Keys that only crishim writes; all start with ownPrefix.
+// Keys that only crishim uses. All start with ownPrefix.
 const (
 	LabelOwnName      = ownPrefix + "name"
 	LabelOwnPod       = ownPrefix + "pod"
@@ -44,15 +41,15 @@ const (
 	LabelOwnHandler   = ownPrefix + "runtime-handler"
 	LabelOwnImage     = ownPrefix + "image"
 	LabelOwnNetwork   = ownPrefix + "network"
-	LabelOwnMounts    = ownPrefix + "image-mounts"    // mounts that the engine does not report as such
+	LabelOwnMounts    = ownPrefix + "image-mounts"    // mounts that the engine does not report as image mounts
 	LabelOwnLimits    = ownPrefix + "resource-limits" // limits that the engine has no field for
 	LabelOwnPID       = ownPrefix + "pid"
 	LabelOwnLogDir    = ownPrefix + "log-directory"
-	LabelOwner        = ownPrefix + "owner" // the process that a helper or a temporary container must not outlive
+	LabelOwner        = ownPrefix + "owner" // process that a helper or a temporary container must not outlive
 
-	// LabelOwnSandbox repeats the sandbox's id: no image can have foreseen it.
+	// LabelOwnSandbox repeats the sandbox's id. An image cannot contain it, because it is not known in advance.
 	LabelOwnSandbox = ownPrefix + "sandbox-id"
-	// LabelOwnImageLabels has the keys of the labels that came with the image.
+	// LabelOwnImageLabels lists the keys of labels that came from the image.
 	LabelOwnImageLabels = ownPrefix + "image-labels"
 )
 
@@ -63,7 +60,7 @@ const (
 	sandboxMarker    = "POD"
 )
 
-// EncodeLabels joins CRI labels, escaped if they would be read back as something else, and annotations.
+// EncodeLabels merges CRI labels and annotations. Label keys are escaped if they could be decoded as something else.
 func EncodeLabels(labels, annotations map[string]string) map[string]string {
 	out := make(map[string]string, len(labels)+len(annotations))
 	for k, v := range labels {
@@ -99,7 +96,8 @@ func DecodeLabels(engine map[string]string) (labels, annotations map[string]stri
 	return labels, annotations
 }
 
-// encodeImageLabels returns the keys that the engine will copy from the image: none is for the shim, nor the CRI's.
+// encodeImageLabels lists the label keys that the engine will copy from the image. They belong neither to the shim nor
+// to CRI.
 func encodeImageLabels(labels, image map[string]string) string {
 	var keys []string
 	for key := range image {
@@ -111,7 +109,7 @@ func encodeImageLabels(labels, image map[string]string) string {
 		return ""
 	}
 	slices.Sort(keys)
-	b, _ := json.Marshal(keys) // strings always can be
+	b, _ := json.Marshal(keys) // cannot fail for strings
 	return string(b)
 }
 
@@ -127,7 +125,8 @@ func withoutImageLabels(engine map[string]string) map[string]string {
 	return labels
 }
 
-// WithoutImageAnnotations is for other shims' containers: kubelets run the hooks that they find in annotations.
+// WithoutImageAnnotations removes annotations that came from the image of another shim's container, because kubelets
+// run the hooks in annotations.
 func WithoutImageAnnotations(annotations, image map[string]string) map[string]string {
 	kept := maps.Clone(annotations)
 	maps.DeleteFunc(kept, func(key, value string) bool {
@@ -161,7 +160,7 @@ func reserved(key string) bool {
 	return strings.HasPrefix(key, ownPrefix) || strings.HasPrefix(key, annotationPrefix)
 }
 
-// ImageMount is kept in a label, because the engine reports it as a volume, or has lost what was asked for.
+// ImageMount is stored in a label, because the engine reports the mount as a volume or without the requested reference.
 type ImageMount struct {
 	Path    string `json:"path"`
 	Image   string `json:"image"`
@@ -173,11 +172,11 @@ func EncodeImageMounts(mounts []ImageMount) string {
 	if len(mounts) == 0 {
 		return ""
 	}
-	b, _ := json.Marshal(mounts) // strings always can be
+	b, _ := json.Marshal(mounts) // cannot fail for strings
 	return string(b)
 }
 
-// decodeImageMounts: a damaged label hides the mounts, not the container.
+// decodeImageMounts ignores a damaged label. The container is then shown without image mounts.
 func decodeImageMounts(label string) []ImageMount {
 	var noted []ImageMount
 	if label == "" || json.Unmarshal([]byte(label), &noted) != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// ContainerStats of a container that does not run have no usage.
+// ContainerStats returns no usage for a container that does not run.
 func (s *Service) ContainerStats(ctx context.Context, r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
 	t, err := s.inspect(ctx, r.GetContainerId())
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *Service) ListContainerStats(ctx context.Context, r *runtimeapi.ListCont
 	}
 	// The engine also matches labels that come from the image.
 	ts = slices.DeleteFunc(ts, func(t target) bool { return !state.MatchLabels(t.member.Labels, f.GetLabelSelector()) })
-	if len(labels) == 1 && f.GetId() == "" && f.GetPodSandboxId() == "" { // these are all
+	if len(labels) == 1 && f.GetId() == "" && f.GetPodSandboxId() == "" { // the list is complete
 		alive := map[string]bool{}
 		for _, t := range ts {
 			alive[t.c.ID] = true
@@ -151,7 +151,7 @@ func psi(p *cgroups.PSIStats) *runtimeapi.PsiStats {
 
 func value(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: n} }
 
-// rateWindow is the least time between two samples for a rate: less is mostly noise.
+// rateWindow is the minimum time between two samples for a rate. Shorter intervals are mostly noise.
 const rateWindow = 500 * time.Millisecond
 
 type rates struct {
@@ -174,7 +174,7 @@ func (r *rates) add(id string, at time.Time, usage uint64) *uint64 {
 	before, ok := r.last[id]
 	elapsed := at.Sub(before.at)
 	switch {
-	case !ok || usage < before.usage || elapsed < 0: // the clock may have been put back
+	case !ok || usage < before.usage || elapsed < 0: // the clock may have been set back
 		r.last[id] = point{at: at, usage: usage}
 		return nil
 	case elapsed < rateWindow:

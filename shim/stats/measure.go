@@ -24,7 +24,7 @@ import (
 	"github.com/crishim/crishim/shim/host"
 )
 
-// collect leaves out targets that ended, or for which the engine does not answer in time.
+// collect leaves out targets that have ended and targets for which the engine does not answer in time.
 func (s *Service) collect(ctx context.Context, ts []target, what cgroups.Controller) (map[string]sample, error) {
 	var mu sync.Mutex
 	out := map[string]sample{}
@@ -66,7 +66,7 @@ func (s *Service) read(ctx context.Context, t target, what cgroups.Controller) (
 	if err := json.NewDecoder(r.Body).Decode(&answer); err != nil && !errors.Is(err, io.EOF) {
 		return m, false, fmt.Errorf("statistics of container %s: %w", t.c.ID, err)
 	}
-	if answer.Read.IsZero() || answer.Read.Year() < 1970 { // it does not run
+	if answer.Read.IsZero() || answer.Read.Year() < 1970 { // the container does not run
 		return m, false, nil
 	}
 	return fromEngine(answer), true, nil
@@ -81,11 +81,11 @@ func fromEngine(a container.StatsResponse) sample {
 	s.MemoryStats.Stats = a.MemoryStats.Stats
 	s.MemoryStats.Usage = cgroups.MemoryData{
 		Usage: a.MemoryStats.Usage, MaxUsage: a.MemoryStats.MaxUsage, Failcnt: a.MemoryStats.Failcnt,
-		Limit: a.MemoryStats.Stats["hierarchical_memory_limit"], // else the engine names the host's memory
+		Limit: a.MemoryStats.Stats["hierarchical_memory_limit"], // otherwise the engine reports the host's memory
 	}
 	s.PidsStats = cgroups.PidsStats(a.PidsStats)
 	if s.PidsStats.Limit >= unlimited {
-		s.PidsStats.Limit = 0 // as the files' reader has it
+		s.PidsStats.Limit = 0 // as when read from cgroup files
 	}
 	for _, e := range a.BlkioStats.IoServiceBytesRecursive {
 		s.BlkioStats.IoServiceBytesRecursive = append(s.BlkioStats.IoServiceBytesRecursive, cgroups.BlkioStatEntry(e))
@@ -102,11 +102,11 @@ type sample struct {
 	at     time.Time
 	cpu    cpuSample
 	memory memorySample
-	swap   *swapSample // nil where the kernel does not count it
+	swap   *swapSample // nil if the kernel does not account swap
 	io     ioSample
 
 	processes               uint64
-	threads, maxThreads     uint64     // 0 where they are not known; no limit is 0 too
+	threads, maxThreads     uint64     // 0 if unknown or unlimited
 	hugepages, hugepagesMax []labelled // by page size
 }
 
@@ -119,7 +119,7 @@ type cpuSample struct {
 
 type memorySample struct {
 	usage, workingSet, rss, cache, mapped uint64
-	limit                                 uint64 // unlimited where there is none
+	limit                                 uint64 // the constant unlimited if there is no limit
 	faults, majorFaults                   uint64
 	maxUsage, failures, kernel, oomKills  uint64
 	pressure                              *cgroups.PSIStats
@@ -138,7 +138,7 @@ type ioDevice struct {
 	reads, writes         uint64
 }
 
-// What is read of a cgroup: for the stats of containers and pods, or for the metrics.
+// Controllers to read: for the stats of containers and pods, and for the metrics.
 const (
 	shown      = cgroups.CPU | cgroups.Memory | cgroups.IO
 	everything = shown | cgroups.Pids | cgroups.HugeTLB
@@ -161,7 +161,7 @@ func measureV2(dir string, what cgroups.Controller, at time.Time) sample {
 	if err != nil {
 		return sample{}
 	}
-	// With an error come the numbers of the other files.
+	// On an error, the values of the other files are still set.
 	stats, _ := manager.Stats(&cgroups.StatsOptions{Controllers: what})
 	m := sampleOf(stats, at)
 	if swap := stats.MemoryStats.SwapOnlyUsage; cgroups.PathExists(filepath.Join(dir, "memory.swap.current")) {
@@ -170,7 +170,7 @@ func measureV2(dir string, what cgroups.Controller, at time.Time) sample {
 	if what == everything {
 		m.memory.failures, _ = fscommon.GetValueByKey(dir, "memory.events", "max")
 		m.memory.oomKills, _ = fscommon.GetValueByKey(dir, "memory.events", "oom_kill")
-		m.hugepagesMax = nil // version 2 does not count them
+		m.hugepagesMax = nil // version 2 has no maximum
 	}
 	return m
 }
@@ -187,7 +187,7 @@ func measureV1(dirs host.CgroupDirs, what cgroups.Controller, at time.Time) samp
 			"blkio": &fs.BlkioGroup{}, "hugetlb": &fs.HugetlbGroup{},
 		} {
 			if dir := dirs[controller]; dir != "" {
-				_ = group.GetStats(dir, stats) // what it could not read is no reason to leave the others out
+				_ = group.GetStats(dir, stats) // a failed controller leaves the others valid
 			}
 		}
 	}
@@ -205,7 +205,7 @@ func measureV1(dirs host.CgroupDirs, what cgroups.Controller, at time.Time) samp
 	return m
 }
 
-// usageV1 reads what stats show: the library would take five times as long on version 1.
+// usageV1 reads only the values for stats. On version 1 the library would take five times as long.
 func usageV1(dirs host.CgroupDirs, stats *cgroups.Stats) {
 	memory, swap := &stats.MemoryStats.Usage, &stats.MemoryStats.SwapUsage
 	stats.CpuStats.CpuUsage.TotalUsage, _ = fscommon.GetCgroupParamUint(dirs["cpuacct"], "cpuacct.usage")
@@ -221,7 +221,7 @@ func usageV1(dirs host.CgroupDirs, stats *cgroups.Stats) {
 	}
 }
 
-// sampleOf reads the kernel's names of either version.
+// sampleOf converts statistics with the kernel's names of either cgroup version.
 func sampleOf(s *cgroups.Stats, at time.Time) sample {
 	first := func(names ...string) uint64 {
 		for _, name := range names {
@@ -288,8 +288,9 @@ func processDir(dirs host.CgroupDirs) string {
 	return ""
 }
 
-// unlimited: cgroup v1 has the largest multiple of the page size, v2 the word "max".
+// unlimited is at or below the value for no limit in cgroup v1, the largest multiple of the page size. In v2 it is
+// "max".
 const unlimited = 1 << 62
 
-// sub returns a-b, or 0: the two may have been read at different times.
+// sub returns a-b, or 0 if negative: a and b may have been read at different times.
 func sub(a, b uint64) uint64 { return a - min(a, b) }

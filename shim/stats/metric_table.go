@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// baseLabels are those of every metric, as in a kubelet's cAdvisor.
+// baseLabels are the labels of all metrics, as in a kubelet's cAdvisor.
 var baseLabels = []string{"container", "id", "image", "name", "namespace", "pod"}
 
 const (
@@ -20,11 +20,11 @@ const (
 	gauge   = runtimeapi.MetricType_GAUGE
 )
 
-// metric is one of cAdvisor's. The CRI has whole numbers only, so times are whole seconds.
+// metric is one of cAdvisor's metrics. CRI values are integers, so times are whole seconds.
 type metric struct {
 	name, help string
 	kind       runtimeapi.MetricType
-	labels     []string // after the base labels
+	labels     []string // in addition to baseLabels
 	values     func(c *containerView) []labelled
 }
 

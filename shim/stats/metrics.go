@@ -27,7 +27,7 @@ func (s *Service) ListMetricDescriptors(context.Context, *runtimeapi.ListMetricD
 	return &runtimeapi.ListMetricDescriptorsResponse{Descriptors: descriptors()}, nil
 }
 
-// ListPodSandboxMetrics needs the engine's host: the engine's statistics lack most of the metrics.
+// ListPodSandboxMetrics requires the engine's host, because the engine's statistics lack most metrics.
 func (s *Service) ListPodSandboxMetrics(ctx context.Context, _ *runtimeapi.ListPodSandboxMetricsRequest) (*runtimeapi.ListPodSandboxMetricsResponse, error) {
 	s.forget()
 	sandboxes, err := s.targets(ctx, nil, state.LabelType+"="+state.TypeSandbox)
@@ -73,7 +73,7 @@ func (s *Service) ListPodSandboxMetrics(ctx context.Context, _ *runtimeapi.ListP
 	return out, nil
 }
 
-// onHost returns an error if no sandbox has its processes on this host, and they have not just ended.
+// onHost returns an error if no running sandbox has its processes on this host.
 func (s *Service) onHost(ctx context.Context, sandboxes []target) error {
 	for _, t := range sandboxes {
 		if t.dirs != nil {
@@ -106,11 +106,11 @@ func podMetrics(sandbox target) []*runtimeapi.Metric {
 
 type containerView struct {
 	m       sample
-	started uint64 // seconds since 1970
+	started uint64 // Unix time in seconds
 	spec    container.Resources
 	fs      *fsView
 
-	files, sockets, openFiles *uint64 // nil where they cannot be read
+	files, sockets, openFiles *uint64 // nil if unreadable
 }
 
 type fsView struct {
@@ -132,7 +132,7 @@ func (s *Service) view(t target, m sample, until time.Time) (*containerView, err
 			v.openFiles = &limits.OpenFiles
 		}
 	}
-	// The open files of the processes, but of those that end meanwhile or are another user's.
+	// Counts open files, except of processes that end in the meantime or belong to another user.
 	v.files, v.sockets = new(uint64), new(uint64)
 	processes, _ := cgroups.GetPids(processDir(t.dirs))
 	for _, pid := range processes {

@@ -55,7 +55,7 @@ func (s *Service) ListPodSandboxStats(ctx context.Context, r *runtimeapi.ListPod
 	return &runtimeapi.ListPodSandboxStatsResponse{Stats: stats}, nil
 }
 
-// pods measures sandboxes and the containers in them, which labels filter.
+// pods measures sandboxes and their containers. labels filter the containers.
 func (s *Service) pods(ctx context.Context, sandboxes []target, all bool, labels ...string) ([]*runtimeapi.PodSandboxStats, error) {
 	members, err := s.targets(ctx, nil, append(labels, state.LabelType+"="+state.TypeContainer)...)
 	if err != nil {
@@ -82,7 +82,7 @@ func (s *Service) pods(ctx context.Context, sandboxes []target, all bool, labels
 	return out, nil
 }
 
-// podPrefix is the prefix of a pod's id in rates; the sandbox's own container has none.
+// podPrefix distinguishes a pod's rates from those of the sandbox container, which has the same id.
 const podPrefix = "pod/"
 
 func (s *Service) podStats(sandbox target, own sample, members []target, samples map[string]sample, until time.Time) *runtimeapi.PodSandboxStats {
@@ -97,7 +97,7 @@ func (s *Service) podStats(sandbox target, own sample, members []target, samples
 		total = add(total, m)
 	}
 	if dirs, ok := podCgroups(sandbox); ok {
-		processes := total.processes // a parent lists none of its children's
+		processes := total.processes // a parent cgroup does not include the processes of its children
 		total = measure(dirs, shown, own.at)
 		total.processes = processes
 	}
@@ -127,7 +127,7 @@ func podNetwork(sandbox target) []procfs.NetDevLine {
 		return nil
 	}
 	if _, err := host.Cgroups(p.PID, sandbox.c.ID); err != nil {
-		return nil // the process has ended, and the interfaces may be those of another one
+		return nil // the process has ended, so the interfaces may belong to another
 	}
 	delete(interfaces, "lo")
 	return slices.SortedFunc(maps.Values(interfaces), func(a, b procfs.NetDevLine) int { return strings.Compare(a.Name, b.Name) })
@@ -142,7 +142,7 @@ func networkUsage(interfaces []procfs.NetDevLine, at time.Time) *runtimeapi.Netw
 		usage := &runtimeapi.NetworkInterfaceUsage{
 			Name: i.Name, RxBytes: value(i.RxBytes), RxErrors: value(i.RxErrors), TxBytes: value(i.TxBytes), TxErrors: value(i.TxErrors),
 		}
-		if i.Name == "eth0" { // with every network plugin
+		if i.Name == "eth0" { // every network plugin uses this name
 			u.DefaultInterface = usage
 		} else {
 			u.Interfaces = append(u.Interfaces, usage)
@@ -151,8 +151,8 @@ func networkUsage(interfaces []procfs.NetDevLine, at time.Time) *runtimeapi.Netw
 	return u
 }
 
-// podCgroups returns the cgroup that a kubelet made for the pod, which counts containers that are gone. It has the
-// pod's uid in its name; another parent may be shared.
+// podCgroups returns the kubelet's cgroup for the pod, which also accounts removed containers. Its name contains the
+// pod's uid; any other parent may be shared.
 func podCgroups(sandbox target) (host.CgroupDirs, bool) {
 	uid := sandbox.sandbox.Metadata.GetUid()
 	if sandbox.dirs == nil || uid == "" {
@@ -170,7 +170,7 @@ func podCgroups(sandbox target) (host.CgroupDirs, bool) {
 	return parents, true
 }
 
-// add sums two cgroups of a pod. Pressures have no sum.
+// add sums two cgroups of a pod. Pressure values cannot be summed.
 func add(a, b sample) sample {
 	a.cpu.usage += b.cpu.usage
 	a.cpu.pressure, a.memory.pressure, a.io.pressure = nil, nil, nil

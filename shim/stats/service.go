@@ -1,11 +1,9 @@
-// Package stats answers ContainerStats, PodSandboxStats, their lists, and the metrics RPCs
-// with cAdvisor's names.
+// Package stats implements ContainerStats, PodSandboxStats, their lists, and the metrics RPCs with cAdvisor's names.
 //
-// Where the engine is on this host the numbers come from the files of cgroups, version
-// 1 or 2, and of /proc, well under a millisecond per container. The engine's own
-// statistics, which take a second or two each on engines before 23, are read
-// in parallel and only where there are no files. Nothing is collected
-// in the background but the size of writable layers, which takes a disk walk.
+// If the engine is on this host, the values come from cgroup files, version 1 or 2, and from /proc, in well under a
+// millisecond per container. Otherwise the engine's own statistics are read in parallel; on engines before 23 they take
+// one to two seconds per container. Only the sizes of writable layers, which need a disk walk, are collected in the
+// background.
 package stats
 
 import (
@@ -42,7 +40,7 @@ type Service struct {
 	timeout time.Duration // how long a list waits for one container
 
 	mu        sync.Mutex        // guards inspected
-	inspected map[string]target // containers that ran on this host in the last list, by id
+	inspected map[string]target // containers that ran on this host at the last list, by id
 }
 
 func New(engine Engine, log *slog.Logger) *Service {
@@ -56,14 +54,14 @@ func (s *Service) Close() error {
 
 type target struct {
 	c       container.InspectResponse
-	member  state.Container // of a pod's container
-	sandbox state.Sandbox   // of a sandbox
-	dirs    host.CgroupDirs // nil if its processes are not on this host
+	member  state.Container // set for a container of a pod
+	sandbox state.Sandbox   // set for a sandbox
+	dirs    host.CgroupDirs // nil if the processes are not on this host
 }
 
 func (t target) isSandbox() bool { return t.sandbox.Metadata != nil }
 
-// running is false for the zero target, a container that could not be inspected.
+// running returns false for the zero target, which stands for a container that could not be inspected.
 func (t target) running() bool {
 	return t.c.ContainerJSONBase != nil && t.c.State != nil && t.c.State.Running && t.c.State.Pid > 0
 }
@@ -110,11 +108,12 @@ func (s *Service) targets(ctx context.Context, wanted func(container.Summary) bo
 	return slices.DeleteFunc(found, func(t target) bool { return !t.running() }), nil
 }
 
-// inspectedKept is how many inspected containers are kept.
+// inspectedKept is the maximum number of cached inspections.
 const inspectedKept = 4096
 
-// remembered returns a container as it was last inspected if that process is still in the container's cgroup. Inspecting
-// takes half of the time of a list. Statistics use nothing that changes while a container runs, but metrics have its limits.
+// remembered returns the cached inspection of a container if its process is still in the container's cgroup. An
+// inspection takes half of the time of a list. Stats use no values that change while a container runs; metrics do, see
+// forget.
 func (s *Service) remembered(ctx context.Context, id string) (target, error) {
 	s.mu.Lock()
 	t, ok := s.inspected[id]
@@ -137,7 +136,7 @@ func (s *Service) remembered(ctx context.Context, id string) (target, error) {
 	return t, err
 }
 
-// forget makes the next list inspect all containers.
+// forget makes the next list inspect all containers, because the metrics contain limits, which can be updated.
 func (s *Service) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +151,7 @@ func labelFilter(kind string, selector map[string]string) []string {
 	return labels
 }
 
-// skippable returns nil for a container that is gone, or that the engine is in trouble with.
+// skippable returns nil if the container is gone or the engine fails for it.
 func (s *Service) skippable(id string, err error) error {
 	if errdefs.IsNotFound(err) {
 		return nil

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	sizeFresh  = time.Minute            // a size is cached that long
+	sizeFresh  = time.Minute            // maximum age of a cached size
 	sizeBudget = 200 * time.Millisecond // how long a call waits for a disk walk
-	sizeWalks  = 2                      // at the same time
-	sizeKept   = 4096                   // sizes cached
-	findTime   = 2 * time.Minute        // that one container may keep the others waiting
+	sizeWalks  = 2                      // concurrent walks
+	sizeKept   = 4096                   // cached sizes
+	findTime   = 2 * time.Minute        // limit for one container, because others wait
 )
 
 type layerSize struct {
 	bytes  uint64
-	inodes uint64 // 0 where only the engine knows the size
+	inodes uint64 // 0 if only the engine knows the size
 	at     time.Time
 	root   string // the engine's directory
 }
@@ -31,7 +31,7 @@ type layerSize struct {
 type findSize func(ctx context.Context) (layerSize, error)
 
 // sizes measures writable layers by a disk walk, at most once a minute each. A call waits only briefly; a longer walk
-// goes on for a later call.
+// continues in the background for a later call.
 type sizes struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -52,7 +52,7 @@ func newSizes() *sizes {
 }
 
 func (s *sizes) close() {
-	s.mu.Lock() // begin starts no walk after this
+	s.mu.Lock() // prevents new walks by begin
 	s.cancel()
 	s.mu.Unlock()
 	s.walks.Wait()
@@ -125,7 +125,7 @@ func (s *Service) layer(t target, until time.Time) (layerSize, bool) {
 	return s.sizes.of(t.c.ID, find, until)
 }
 
-// beginLayers starts the walks, and returns until when to wait for all of them.
+// beginLayers starts the walks and returns the deadline to wait for all of them.
 func (s *Service) beginLayers(ts ...target) time.Time {
 	for _, t := range ts {
 		if find := s.layerFinder(t); find != nil && !t.isSandbox() {
@@ -135,7 +135,7 @@ func (s *Service) beginLayers(ts ...target) time.Time {
 	return time.Now().Add(sizeBudget)
 }
 
-// layerFinder returns nil for a layer on another host. An engine with containerd's image store is asked for the size.
+// layerFinder returns nil for a layer on another host. With containerd's image store, the engine is asked for the size.
 func (s *Service) layerFinder(t target) findSize {
 	dir := t.c.GraphDriver.Data["UpperDir"]
 	if dir == "" && t.c.GraphDriver.Name != "" {

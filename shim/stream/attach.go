@@ -36,7 +36,7 @@ func (s *Server) Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*runt
 	return &runtimeapi.AttachResponse{Url: url}, nil
 }
 
-// attach connects the client with the container's streams until the container ends or the client leaves.
+// attach connects the client to the container's streams until the container ends or the client leaves.
 func (s *Server) attach(ctx context.Context, id string, client ends) error {
 	c, err := s.running(ctx, id, state.TypeContainer)
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *Server) attach(ctx context.Context, id string, client ends) error {
 	conn, err := s.engine.ContainerAttach(ctx, c.ID, container.AttachOptions{
 		Stream: true,
 		Stdin:  client.stdin != nil && c.Config.OpenStdin,
-		Stdout: true, Stderr: true, // the engine ends the session with its outputs
+		Stdout: true, Stderr: true, // the engine ends the session when its outputs end
 		DetachKeys: noAttachKeys,
 	})
 	if err != nil {
@@ -55,21 +55,21 @@ func (s *Server) attach(ctx context.Context, id string, client ends) error {
 	switch {
 	case client.stdin == nil:
 	case c.Config.OpenStdin:
-		// For a container with stdin_once the engine closes its input, too.
+		// For a container with stdin_once the engine then closes the container's input.
 		go copyInput(conn, client.stdin)
 	default:
-		go func() { _, _ = io.Copy(io.Discard, client.stdin) }() // unread input would hold up what else the client sends
+		go func() { _, _ = io.Copy(io.Discard, client.stdin) }() // unread input would block other data of the client
 	}
 	helpers, stop := context.WithCancel(ctx)
 	defer stop()
 	if client.resize != nil {
 		go followSizes(helpers, client.resize, func(height, width uint) {
-			// A failure means that the container has just ended.
+			// An error means that the container has just ended.
 			_ = s.engine.ContainerResize(ctx, c.ID, container.ResizeOptions{Height: height, Width: width})
 		})
 	}
-	out := newOutput(conn, c.Config.Tty, client) // how the bytes come depends on the container, whatever the client asked for
-	_ = out.open()                               // nothing is held back yet
+	out := newOutput(conn, c.Config.Tty, client) // the framing depends on the container, not on the client's request
+	_ = out.open()                               // nothing is held yet
 	copied := make(chan error, 1)
 	go func() { copied <- out.copy() }()
 	var ending <-chan struct{}
@@ -85,11 +85,11 @@ func (s *Server) attach(ctx context.Context, id string, client ends) error {
 				return context.Cause(ctx)
 			case ended:
 				return nil
-			case err == nil, errors.Is(err, io.ErrUnexpectedEOF): // the container ended inside a record
+			case err == nil, errors.Is(err, io.ErrUnexpectedEOF): // the container ended within a record
 				return s.engineThere(ctx, c.ID)
 			}
 			return err
-		case <-ending: // an exec in the container may keep the engine from noting it
+		case <-ending: // an exec in the container may delay the engine's notice
 			ended, ending = true, nil
 			out.drain(orphanDrain)
 		case <-ctx.Done():
@@ -98,8 +98,7 @@ func (s *Server) attach(ctx context.Context, id string, client ends) error {
 	}
 }
 
-// engineThere returns an error if the engine's end cut the session off: on the wire it looks like the container's
-// end.
+// engineThere returns an error if the engine itself has ended. In the stream this looks like the end of the container.
 func (s *Server) engineThere(ctx context.Context, id string) error {
 	_, err := s.engine.ContainerInspect(ctx, id)
 	if err == nil || errdefs.IsNotFound(err) || ctx.Err() != nil {

@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// maxPending bounds the connections that have shown no token. The oldest is closed: an honest client sends its
-	// request at once.
+	// maxPending limits connections that have not shown a token. The oldest is closed, because a legitimate client
+	// sends its request at once.
 	maxPending = maxRequests
-	// lingerTime is how long a closed connection is still read: unread data would make the kernel reset it, and the
-	// last answer would be lost.
+	// lingerTime is how long a closed connection is still read. Otherwise the kernel would reset it because of unread
+	// data, and the last response would be lost.
 	lingerTime = 2 * time.Second
-	// goneInterval is how often the kernel is asked whether the other end has closed, while the connection cannot be
-	// read.
+	// goneInterval is the interval at which the kernel is asked whether the peer has closed, while nothing reads the
+	// connection.
 	goneInterval = time.Second
 
-	established = 1 // the kernel's code for the state of a connection
+	established = 1 // the kernel's code for TCP_ESTABLISHED
 )
 
 var (
@@ -37,12 +37,12 @@ var (
 
 type listener struct {
 	net.Listener
-	ctx  context.Context // of the server
-	idle time.Duration   // after which a session ends
+	ctx  context.Context // ends with the server
+	idle time.Duration   // idle time after which a session ends
 
 	mu      sync.Mutex
-	conns   map[*conn]struct{} // every one that is open; nil when the server is closed
-	pending []*conn            // those that have shown no token, oldest first
+	conns   map[*conn]struct{} // all open connections; nil after the server was closed
+	pending []*conn            // connections that have not shown a token, oldest first
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -89,12 +89,12 @@ func (l *listener) removePending(c *conn) {
 type conn struct {
 	net.Conn
 	listener *listener
-	ctx      context.Context // ends when the client has gone, or the connection was closed
+	ctx      context.Context // ends when the client has gone or the connection was closed
 	end      context.CancelCauseFunc
 	closing  sync.Once
 	upgraded atomic.Bool
-	reads    atomic.Uint64 // reads that began and reads that returned
-	writes   atomic.Uint64 // writes that returned
+	reads    atomic.Uint64 // started and returned reads: an odd count is a read in progress
+	writes   atomic.Uint64 // returned writes
 }
 
 type connKey struct{}
@@ -106,7 +106,7 @@ func requestContext(_ context.Context, raw net.Conn) context.Context {
 	return context.WithValue(c.ctx, connKey{}, c)
 }
 
-// onState sees a request with a valid token take its connection over.
+// onState is called when a request with a valid token hijacks its connection.
 func onState(raw net.Conn, state http.ConnState) {
 	if c := tracked(raw); state == http.StateHijacked {
 		c.upgraded.Store(true)
@@ -138,7 +138,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// leave ends what is done for the client. One that reads has a moment to learn the outcome.
+// leave ends all work for the client. A client that still reads has a moment to receive the result.
 func (c *conn) leave(cause error) {
 	if c.ctx.Err() == nil {
 		time.AfterFunc(lingerTime, func() { _ = c.cut() })
@@ -146,7 +146,7 @@ func (c *conn) leave(cause error) {
 	c.end(cause)
 }
 
-// Close closes one direction at once, and reads the other for lingerTime.
+// Close closes the sending direction and reads the other for lingerTime.
 func (c *conn) Close() (err error) {
 	c.closing.Do(func() {
 		if c.Conn.(*net.TCPConn).CloseWrite() != nil {
@@ -156,7 +156,7 @@ func (c *conn) Close() (err error) {
 		go func() {
 			timer := time.AfterFunc(lingerTime, func() { _ = c.cut() })
 			defer timer.Stop()
-			_, _ = io.Copy(io.Discard, c.Conn) // an error ends it like the end of the stream
+			_, _ = io.Copy(io.Discard, c.Conn) // an error ends the read as well
 			_ = c.cut()
 		}()
 	})
@@ -175,7 +175,7 @@ func (c *conn) cut() error {
 	return nil
 }
 
-// watch detects a client that has left while nothing reads, and an idle session.
+// watch detects idle sessions, and clients that leave while nothing reads the connection.
 func (c *conn) watch() {
 	tick := time.NewTicker(min(goneInterval, c.listener.idle))
 	defer tick.Stop()
@@ -191,7 +191,7 @@ func (c *conn) watch() {
 		if reads != lastReads || writes != lastWrites {
 			moved = time.Now()
 		}
-		// An odd count is a read that waits, and will see the end by itself.
+		// An odd count is a read in progress, which detects the end by itself.
 		switch unread := reads == lastReads && reads%2 == 0; {
 		case unread && peerLeft(c.Conn.(*net.TCPConn)):
 			c.leave(errClientGone)
@@ -201,16 +201,15 @@ func (c *conn) watch() {
 	}
 }
 
-// peerLeft reports whether the process at the other end, on this machine, has closed the connection. The end of a
-// connection waits behind unread data, but the peer's socket is in a table of the kernel. Peers on other machines
-// never count as gone.
+// peerLeft reports whether a peer on this machine has closed the connection. The end of the connection is queued behind
+// unread data, but the kernel's socket table shows the peer's state. Peers on other machines never count as gone.
 func peerLeft(c *net.TCPConn) bool {
 	local, remote := c.LocalAddr().(*net.TCPAddr), c.RemoteAddr().(*net.TCPAddr)
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
 		return false
 	}
-	// A socket of IPv6 may have a connection of IPv4, also at one end only.
+	// An IPv6 socket may carry an IPv4 connection, possibly at one end only.
 	for _, table := range []func() (procfs.NetTCP, error){fs.NetTCP, fs.NetTCP6} { //nolint:staticcheck // netlink would be one more library for two numbers
 		rows, err := table()
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -222,5 +221,5 @@ func peerLeft(c *net.TCPConn) bool {
 			}
 		}
 	}
-	return remote.IP.IsLoopback() // its socket is gone altogether
+	return remote.IP.IsLoopback() // the peer's socket no longer exists
 }

@@ -38,9 +38,9 @@ func (s *Server) running(ctx context.Context, id, kind string) (container.Inspec
 
 const containerPoll = time.Second
 
-// sharedFirst returns the pid of a container's first process if the container shares the process ids of its pod, of
-// another container or of the host, else 0. The kernel does not end the other processes of such a container with the
-// first one, and the engine may never tell how an exec has ended.
+// sharedFirst returns the pid of a container's first process if the container shares the PID namespace of its pod,
+// another container or the host, otherwise 0. With a shared namespace the kernel does not kill the container's other
+// processes, and the engine may never report the end of an exec.
 func sharedFirst(c container.InspectResponse) int {
 	if c.ContainerJSONBase == nil || c.State == nil || c.HostConfig == nil || c.HostConfig.PidMode == "" {
 		return 0
@@ -48,8 +48,8 @@ func sharedFirst(c container.InspectResponse) int {
 	return c.State.Pid
 }
 
-// containerEnd returns a channel that is closed when the container has ended, or with ctx. It watches the first
-// process: the engine notes the end late while it holds input that is not read.
+// containerEnd returns a channel that is closed when the container or ctx has ended. It watches the first process,
+// because the engine notices the end late while it holds unread input.
 func (s *Server) containerEnd(ctx context.Context, id string, pid int) <-chan struct{} {
 	ended := make(chan struct{})
 	go func() {
@@ -58,7 +58,7 @@ func (s *Server) containerEnd(ctx context.Context, id string, pid int) <-chan st
 			if first, err := proctree.Find(pid); err == nil && first.InContainer(id) && first.Wait(ctx) == nil {
 				return
 			}
-			// It was started again since the pid was read, or is not visible here.
+			// The container was restarted since the pid was read, or its process is not visible here.
 			c, err := s.running(ctx, id, state.TypeContainer)
 			switch {
 			case over(err), err == nil && started != "" && c.State.StartedAt != started:

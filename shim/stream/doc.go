@@ -1,27 +1,22 @@
-// Package stream is the shim's service for everything that streams: ExecSync, and
-// the server behind the URLs of Exec, Attach and PortForward.
+// Package stream is the shim's streaming service: ExecSync, and the server behind the URLs of Exec, Attach and
+// PortForward.
 //
-// [New] stores what it is given, [Server.Start] listens, [Server.Close] ends
-// every session and waits for it. An RPC only checks its request and issues a
-// URL with a token that works once; the work begins when a client connects.
+// [New] stores its options, [Server.Start] listens, and [Server.Close] ends every session and waits for it. An RPC only
+// validates its request and issues a URL with a one-time token. The work begins when a client connects.
 //
-// The protocols are those of k8s.io/cri-streaming, as in containerd and CRI-O, on the WebSocket
-// connections of k8s.io/streaming and the SPDY connections of moby/spdystream, with a
-// bound on what a client can make the shim hold (internal/frames). Its server and handlers are
-// left out:
+// The protocols are those of k8s.io/cri-streaming, as in containerd and CRI-O, on the WebSocket connections of
+// k8s.io/streaming and the SPDY connections of moby/spdystream, with limits on the memory that a client can use
+// (internal/frames). The server and handlers of cri-streaming are not used:
 //
-//   - its tokens, and the requests they stand for, are hidden in its server, while much here
-//     needs the request before the protocol begins: the pod of a port-forward, and what CRI
-//     has no field for (environment, directory, user, detaching). The handlers run in an
-//     http.Server of our own, which keeps web pages away (http.go) and knows when a client
-//     has gone (conn.go): then what an exec started is killed, and the connections of a
-//     port-forward are closed.
-//   - its SPDY handlers leave goroutines, and sometimes the connection, behind for good when
-//     a client opens more streams than it asked for, or goes while it opens them.
-//   - its WebSocket handler knows no v5.channel.k8s.io, which can end the input, and no SPDY
-//     inside a WebSocket for a port-forward.
-//   - its port-forward gives a connection no context that ends with its client or its pod.
+//   - Its server hides the tokens and their requests, but this package needs the request before the protocol begins: for the
+//     pod of a port-forward, and for settings without a CRI field (environment, directory, user, detaching). The handlers
+//     run in an http.Server of our own, which rejects web pages (http.go) and detects when a client has gone (conn.go).
+//     Then the processes of an exec are killed and the connections of a port-forward are closed.
+//   - Its SPDY handlers leak goroutines, and sometimes the connection, if a client opens more streams than requested or
+//     leaves while it opens them.
+//   - Its WebSocket handler lacks v5.channel.k8s.io, which can close the input, and SPDY over WebSocket for port-forward.
+//   - Its port-forward connections have no context that ends with the client or the pod.
 //
-// The package does not write container logs and does not know about pods beyond
-// the labels that tell a container from a sandbox.
+// The package does not write container logs. All it knows about pods is the label that tells a container from a
+// sandbox.
 package stream

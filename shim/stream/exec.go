@@ -25,7 +25,7 @@ type ExecRequest struct {
 
 	Env        []string // NAME=value, added to the container's environment
 	WorkingDir string   // "": the container's
-	User       string   // name or uid, with an optional group after a colon; "": the container's
+	User       string   // name or uid, optionally with :group; "": the container's
 
 	firstPID int // see sharedFirst
 }
@@ -45,8 +45,8 @@ func (s *Server) Exec(ctx context.Context, r *runtimeapi.ExecRequest) (*runtimea
 	return &runtimeapi.ExecResponse{Url: url}, nil
 }
 
-// ExecURL returns the URL of an exec's streams. The process is created when a client connects: one that was never
-// started would stay with the engine until the container ends.
+// ExecURL returns the streaming URL of an exec. The exec is created when a client connects, because the engine would
+// keep an unstarted exec until the container ends.
 func (s *Server) ExecURL(ctx context.Context, r ExecRequest) (string, error) {
 	want := wanted{stdin: r.Stdin, stdout: r.Stdout, stderr: r.Stderr, tty: r.TTY}
 	if err := want.check(); err != nil {
@@ -83,11 +83,11 @@ func (s *Server) resolve(ctx context.Context, r *ExecRequest) error {
 	if err != nil {
 		return err
 	}
-	r.ContainerID, r.firstPID = c.ID, sharedFirst(c) // the request may have shortened the id
+	r.ContainerID, r.firstPID = c.ID, sharedFirst(c) // the request may contain a short id
 	return nil
 }
 
-// Detach lets the process of a session go on when its client leaves. Only the client knows the session's URL.
+// Detach keeps the process of a session running when its client leaves. Only the client knows the session's URL.
 func (s *Server) Detach(streamingURL string) error {
 	u, err := url.Parse(streamingURL)
 	if err != nil {
@@ -101,14 +101,14 @@ func (s *Server) Detach(streamingURL string) error {
 	return nil
 }
 
-// ExecSync gives a command that cannot be started the status 126 or 127, with the reason on stderr.
+// ExecSync returns exit code 126 or 127 for a command that cannot be started, with the reason on stderr.
 func (s *Server) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
 	return s.RunSync(ctx, ExecRequest{ContainerID: r.GetContainerId(), Cmd: r.GetCmd()}, time.Duration(r.GetTimeout())*time.Second)
 }
 
-// RunSync runs a command and collects its output. When ctx or the timeout ends (0: none), the command is killed with
-// everything it started. As in containerd, the timeout counts from the start: an engine that is slow to start a probe
-// does not fail it.
+// RunSync runs a command and collects its output. When ctx or the timeout ends (0: none), the command and all its
+// descendants are killed. As in containerd, the timeout counts from the start of the process, so that a slow engine
+// does not fail a probe.
 func (s *Server) RunSync(ctx context.Context, r ExecRequest, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
 	if timeout < 0 {
 		return nil, fmt.Errorf("timeout %v is negative: %w", timeout, errdefs.ErrInvalidArgument)

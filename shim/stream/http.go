@@ -27,7 +27,7 @@ const (
 
 type tokens struct {
 	mu   sync.Mutex
-	open map[string]request // by the path of the URL
+	open map[string]request // by URL path
 }
 
 type request struct {
@@ -84,18 +84,18 @@ func (s *Server) handler() http.Handler {
 		}
 		serve(w, r)
 		if c := connOf(r); c.upgraded.Load() {
-			_ = c.Close() // whatever a handler has left open
+			_ = c.Close() // in case a handler has left it open
 		}
 	})
 }
 
-// The headers of a stream: clients send three short ones.
+// Limits for the headers of a stream. Clients send three short ones.
 const (
 	maxStreamHeaders = 16
 	maxStreamHeader  = 1 << 10
 )
 
-// upgradeSPDY returns nil if the client does not ask for SPDY, and has been answered, or is gone.
+// upgradeSPDY returns nil if the client does not request SPDY, which has been answered, or has gone.
 func upgradeSPDY(w http.ResponseWriter, r *http.Request, accept func(*spdystream.Stream) bool) *spdystream.Connection {
 	if !httpstream.IsUpgradeRequest(r) || !strings.EqualFold(r.Header.Get(httpstream.HeaderUpgrade), spdy.HeaderSpdy31) {
 		http.Error(w, "unable to upgrade: the request does not ask for "+spdy.HeaderSpdy31, http.StatusBadRequest)
@@ -111,23 +111,23 @@ func upgradeSPDY(w http.ResponseWriter, r *http.Request, accept func(*spdystream
 	return serveSPDY(conn, buffered, accept)
 }
 
-// serveSPDY speaks SPDY until either end closes the connection. Streams that are not accepted are reset.
+// serveSPDY serves SPDY until either end closes the connection. Streams that accept rejects are reset.
 func serveSPDY(conn net.Conn, from io.Reader, accept func(*spdystream.Stream) bool) *spdystream.Connection {
 	served, err := spdystream.NewConnectionWithOptions(frames.NewConn(conn, from), true,
 		spdyframe.WithMaxHeaderCount(maxStreamHeaders), spdyframe.WithMaxHeaderFieldSize(maxStreamHeader))
-	if err != nil { // out of memory for zlib
+	if err != nil { // zlib is out of memory
 		_ = conn.Close()
 		return nil
 	}
 	go served.Serve(func(s *spdystream.Stream) {
-		// Without a reply, because the client has gone, a write to the stream would wait forever.
+		// If the reply cannot be sent because the client has gone, a write to the stream would block forever.
 		if s.SendReply(http.Header{}, false) != nil || !accept(s) {
 			_ = s.Reset()
 		}
 	})
 	go func() {
 		<-served.CloseChan()
-		_ = conn.Close() // the client has closed the connection, or sent what is no SPDY: nothing reads it any more
+		_ = conn.Close() // the client closed the connection or violated the protocol, so nothing reads it
 	}()
 	return served
 }

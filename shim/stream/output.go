@@ -20,28 +20,28 @@ import (
 )
 
 const (
-	maxHeld = 64 << 10 // more than any engine has to say about a failed start
+	maxHeld = 64 << 10 // more than an engine's message about a failed start
 
-	// The engine sends a fast output in records of up to 32 KiB. Those of joinSize and more wait joinTime for the
+	// The engine sends fast output in records of up to 32 KiB. Records of joinSize and more wait up to joinTime for the
 	// next one.
 	joinSize = 4 << 10
 	joinTime = time.Millisecond
 )
 
-// output carries what the engine sends. If a process cannot be started the engine says why on its standard output, so
-// this is held back until the process is known to run.
+// output carries the engine's output. The engine reports a failed start on the standard output, which is therefore held
+// back until the process is known to run.
 type output struct {
 	from           *engineReader
 	tty            bool
 	stdout, stderr io.Writer
 	began          chan struct{} // closed with the first output
-	begin          func()        // closes it
+	begin          func()        // closes began
 
-	mu     sync.Mutex // guards all below, and writing to stdout
+	mu     sync.Mutex // guards the fields below and writes to stdout
 	opened bool
-	held   bytes.Buffer // of standard output
+	held   bytes.Buffer // standard output
 	timer  *time.Timer  // set while held waits for the next record
-	err    error        // of writing to stdout
+	err    error        // error of a write to stdout
 }
 
 func newOutput(conn types.HijackedResponse, tty bool, e ends) *output {
@@ -82,7 +82,7 @@ func (o *output) Write(b []byte) (int, error) {
 	return len(b), o.err
 }
 
-// errorOutput takes standard error, after the standard output that came before it.
+// errorOutput writes standard error after earlier standard output.
 type errorOutput struct{ *output }
 
 func (o errorOutput) Write(b []byte) (int, error) {
@@ -108,7 +108,7 @@ func (o *output) flush() error {
 	return o.err
 }
 
-// release sends what is held. The caller holds mu.
+// release writes the held output. The caller holds mu.
 func (o *output) release() {
 	o.opened = true
 	if o.timer != nil {
@@ -152,8 +152,7 @@ func startCode(reason string, code int) int {
 	return cmp.Or(code, ocierror.StatusCannotRun)
 }
 
-// drain ends the output once the engine has sent nothing for a while. The time in which the client reads does not
-// count.
+// drain ends the output once the engine has been silent for limit. Time in which the client reads does not count.
 func (o *output) drain(limit time.Duration) {
 	o.from.mu.Lock()
 	defer o.from.mu.Unlock()
@@ -163,12 +162,12 @@ func (o *output) drain(limit time.Duration) {
 	}
 }
 
-// engineReader closes the connection if a read takes longer than the limit.
+// engineReader closes the connection if a read takes longer than limit.
 type engineReader struct {
 	conn types.HijackedResponse
 
 	mu      sync.Mutex
-	limit   time.Duration // 0: none
+	limit   time.Duration // 0: no limit
 	waiting bool
 	timer   *time.Timer
 }

@@ -24,8 +24,8 @@ var (
 
 type pod struct {
 	id      string
-	host    bool              // it uses the host's network
-	process *proctree.Process // the sandbox's; nil where it cannot be seen
+	host    bool              // uses the host's network
+	process *proctree.Process // process of the sandbox; nil if it is not visible
 	ips     func(context.Context) ([]string, error)
 }
 
@@ -59,7 +59,7 @@ func (p *pod) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 	}
 }
 
-// dial connects to the pod's loopback, then to its address. In the host's network only loopback is meant.
+// dial connects to the pod's loopback, then to its address. In the host's network it only tries loopback.
 func (p *pod) dial(ctx context.Context, port uint16) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
@@ -75,7 +75,7 @@ func (p *pod) dial(ctx context.Context, port uint16) (net.Conn, error) {
 	case errors.Is(err, errUnseen):
 		return nil, errors.Join(err, addressErr, ipErr)
 	}
-	return nil, err // the pod was reached and has no such port
+	return nil, err // the pod was reached but does not listen on the port
 }
 
 func (p *pod) dialLoopback(ctx context.Context, port uint16) (conn net.Conn, err error) {
@@ -91,13 +91,13 @@ func (p *pod) dialLoopback(ctx context.Context, port uint16) (conn net.Conn, err
 		return nil, errors.Join(errUnseen, err)
 	}
 	defer netns.Close()
-	if !p.process.Alive() { // or the namespace may be of another process
+	if !p.process.Alive() { // the pid may have been reused
 		return nil, errPodEnded
 	}
 	entered := false
 	err = netns.Do(func(ns.NetNS) error {
 		entered = true
-		// A socket stays in the namespace that it was made in.
+		// A socket stays in the namespace in which it was created.
 		conn, err = dialFirst(ctx, loopback, port)
 		return err
 	})

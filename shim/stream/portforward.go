@@ -24,8 +24,8 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// dropInterval is how often a data stream whose input has ended is asked whether the client has dropped it: SPDY
-// reports both as the end.
+// dropInterval is the interval at which a data stream whose input has ended is checked for a reset by the client. SPDY
+// reports both as EOF.
 const dropInterval = 100 * time.Millisecond
 
 func (s *Server) PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
@@ -57,7 +57,7 @@ func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, id str
 		}
 		return
 	}
-	websocket.Server{ // whose binary messages carry a SPDY connection
+	websocket.Server{ // binary messages carry a SPDY connection
 		Handshake: func(c *websocket.Config, _ *http.Request) error {
 			if !slices.Contains(c.Protocol, portforward.WebsocketsSPDYTunnelingPortForwardV1) {
 				return websocket.ErrBadWebSocketProtocol
@@ -73,10 +73,10 @@ func (s *Server) servePortForward(w http.ResponseWriter, r *http.Request, id str
 }
 
 const (
-	// maxForwarded bounds the connections of one client. Each has a descriptor and two buffers.
+	// maxForwarded limits the connections of a client. Each uses a descriptor and two buffers.
 	maxForwarded = 1000
-	// maxDials bounds the connections that are being made. Each keeps a thread in the pod's network, and a Go program
-	// with 10,000 threads is ended.
+	// maxDials limits concurrent dials. Each occupies a thread in the pod's network namespace, and a Go program is
+	// killed at 10,000 threads.
 	maxDials, maxClientDials = 256, 32
 )
 
@@ -84,21 +84,21 @@ type forwarder struct {
 	server *Server
 	ctx    context.Context // ends with the client
 	pod    *pod
-	dials  chan struct{}  // has an element for each connection that is being made
-	served sync.WaitGroup // pairs that are complete
+	dials  chan struct{}  // semaphore of concurrent dials
+	served sync.WaitGroup // complete pairs
 
 	mu    sync.Mutex
-	count int              // of pairs
-	pairs map[string]*pair // those that are not complete; nil when it is over
+	count int              // number of pairs
+	pairs map[string]*pair // incomplete pairs; nil when the session is over
 }
 
 type pair struct {
-	streams map[string]*spdystream.Stream // by the type in their header
+	streams map[string]*spdystream.Stream // by the type in the stream's header
 	timer   *time.Timer
 }
 
 func (f *forwarder) run(conn *spdystream.Connection, leave func(error)) {
-	if conn == nil { // the client has an answer
+	if conn == nil { // the client has got a response
 		return
 	}
 	go f.pod.watch(f.ctx, leave)
@@ -121,7 +121,7 @@ func (f *forwarder) run(conn *spdystream.Connection, leave func(error)) {
 
 func (f *forwarder) accept(stream *spdystream.Stream) bool {
 	kind, id := stream.Headers().Get(portforward.StreamType), stream.Headers().Get(portforward.PortForwardRequestIDHeader)
-	if id == "" { // a client from before there were ids opens the data stream behind its error stream
+	if id == "" { // old clients send no ids; they open the data stream after its error stream
 		first := stream.Identifier()
 		if kind == portforward.StreamTypeData {
 			first -= 2
@@ -161,7 +161,7 @@ func (f *forwarder) expire(id string, p *pair) {
 	}
 }
 
-// serve carries both directions. Errors go to this pair's error stream and concern no other.
+// serve carries both directions. An error is reported on the pair's error stream and does not affect other pairs.
 func (f *forwarder) serve(p *pair) {
 	data := p.streams[portforward.StreamTypeData]
 	text := data.Headers().Get(portforward.PortHeader)
@@ -191,7 +191,8 @@ func (f *forwarder) dial(port uint16) (net.Conn, error) {
 	return f.pod.dial(f.ctx, port)
 }
 
-// end tells the client how a connection has ended. Its streams are reset: unread data would hold up the others.
+// end reports the result of a connection to the client. It resets the streams, because unread data would block the
+// others.
 func (f *forwarder) end(p *pair, err error) {
 	if errs := p.streams[portforward.StreamTypeError]; errs != nil && err != nil {
 		_, _ = io.WriteString(errs, err.Error()) // the client may be gone
@@ -214,16 +215,16 @@ func relay(ctx context.Context, data io.ReadWriteCloser, target net.Conn) error 
 	go func() {
 		defer close(sent)
 		if frames.Copy(target, data) != nil {
-			// The pod takes no more. What it still sends decides how the connection ends.
+			// The pod accepts no more input. Its remaining output decides the result.
 			_, _ = io.Copy(io.Discard, data)
 			return
 		}
-		_ = target.(*net.TCPConn).CloseWrite() // fails when the pod has closed the connection
+		_ = target.(*net.TCPConn).CloseWrite() // fails if the pod has closed the connection
 	}()
 	go func() {
 		err := frames.Copy(data, target)
 		if err == nil {
-			_ = data.Close() // fails when the client has dropped the stream
+			_ = data.Close() // fails if the client has reset the stream
 		}
 		received <- err
 	}()
@@ -235,7 +236,7 @@ func relay(ctx context.Context, data io.ReadWriteCloser, target net.Conn) error 
 			tick := time.NewTicker(dropInterval)
 			defer tick.Stop()
 			dropped = tick.C
-		case <-dropped: // this side has closed nothing, or the loop is over
+		case <-dropped: // nothing was closed here, or the copy has finished
 			if s, ok := data.(interface{ IsFinished() bool }); ok && down && s.IsFinished() {
 				return nil
 			}

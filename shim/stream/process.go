@@ -19,29 +19,29 @@ import (
 )
 
 const (
-	// sizeWait is how long a terminal's first size is awaited, for the start of the process.
+	// sizeWait is how long the start of a process waits for the terminal's first size.
 	sizeWait = 250 * time.Millisecond
-	// startTime is how long a start usually takes. An earlier end or output is noticed without a question.
+	// startTime is the usual duration of a start. An earlier end or output is noticed without polling.
 	startTime    = 50 * time.Millisecond
 	inspectFirst = 5 * time.Millisecond
 	inspectMax   = 250 * time.Millisecond
-	inspectTries = 6                // that fail, before a process counts as out of reach
-	inspectTime  = 5 * time.Second  // for one of them: an engine that hangs must not hold back output for minutes
-	startLimit   = time.Minute      // for the engine to start a process that has a timeout
-	visibleTime  = time.Second      // for the engine to notice that a process is gone, which is not to be found then
-	statusTime   = 10 * time.Second // for the engine to fail to say how a process ended
-	killTime     = 10 * time.Second // for a process tree to be gone
-	// drainTime is how long output of a dead process may take. The engine cuts the stream after 2 s.
+	inspectTries = 6                // failed inspections before a process counts as unreachable
+	inspectTime  = 5 * time.Second  // limit of an inspection, because a hanging engine must not block output for minutes
+	startLimit   = time.Minute      // limit for the engine to start a process that has a timeout
+	visibleTime  = time.Second      // how long the engine takes to notice that a process is gone
+	statusTime   = 10 * time.Second // how long to ask the engine for an exit status
+	killTime     = 10 * time.Second // for a process tree to end
+	// drainTime limits the output of a dead process. The engine cuts the stream after 2 s.
 	drainTime    = 5 * time.Second
 	orphanDrain  = time.Second
 	orphanStatus = 500 * time.Millisecond
-	// killedByContainer is the status if the engine has forgotten an exec of an ended container: 128 and SIGKILL.
+	// killedByContainer is the exit status if the engine has forgotten an exec of an ended container: 128 + SIGKILL.
 	killedByContainer = 137
 )
 
-// The engine looks for detach keys of its own in a terminal's input, and holds back what may be their beginning. CRI
-// clients have theirs. The engine cannot be told none, so it gets keys that are not typed: bytes that are in no UTF-8
-// text, or, in JSON for an exec, ASCII that begins with the least used key.
+// The engine scans a terminal's input for its own detach keys and holds back a possible prefix. CRI clients have their
+// own, but the engine's cannot be disabled. These sequences are never typed: bytes that are invalid in UTF-8, or, in
+// JSON for an exec, ASCII that starts with the least used key.
 const (
 	noAttachKeys = "\xff,\xfe,\xff,\xfe,\xff,\xfe,\xff,\xfe"
 	noExecKeys   = "ctrl-^,ctrl-@,ctrl-_,ctrl-@,ctrl-^,ctrl-@,ctrl-_,ctrl-@,ctrl-^,ctrl-@,ctrl-_,ctrl-@"
@@ -54,18 +54,18 @@ type process struct {
 	ends      ends
 	conn      types.HijackedResponse
 	record    *record
-	ending    <-chan struct{} // closed with the container; nil where the kernel ends both together, and when it was noticed
-	orphaned  bool            // its container has ended
+	ending    <-chan struct{} // closed when the container ends; nil if the kernel ends both together, or after it was noticed
+	orphaned  bool            // the container has ended
 }
 
-// run carries a process's streams and returns its exit status. When ctx ends, the process is killed with all it
-// started, unless the client has detached. It is dockershim's NativeExecHandler.
+// run carries a process's streams and returns its exit status. When ctx ends, the process and its descendants are
+// killed, unless the client has detached. dockershim's counterpart is NativeExecHandler.
 func (s *Server) run(ctx context.Context, r *ExecRequest, e ends) (int, error) {
 	size := firstSize(ctx, r.TTY, e.resize)
 	created, err := s.engine.ContainerExecCreate(ctx, r.ContainerID, container.ExecOptions{
 		User: r.User, Env: r.Env, WorkingDir: r.WorkingDir, Cmd: r.Cmd,
 		Tty: r.TTY, ConsoleSize: size, DetachKeys: noExecKeys,
-		// Without attached output the engine neither ends the session with the process nor says why it cannot start.
+		// Without attached output the engine neither ends the session with the process nor reports a failed start.
 		AttachStdin: e.stdin != nil, AttachStdout: true, AttachStderr: true,
 	})
 	if err != nil {
@@ -84,10 +84,10 @@ func (s *Server) run(ctx context.Context, r *ExecRequest, e ends) (int, error) {
 	if e.resize != nil {
 		go p.followSizes(helpers, running, size)
 	}
-	// What was created is always started, or the engine keeps it.
+	// A created exec is always started, because the engine would keep it otherwise.
 	p.conn, err = s.engine.ContainerExecAttach(context.WithoutCancel(ctx), p.id, container.ExecAttachOptions{Tty: r.TTY, ConsoleSize: size})
 	if err != nil {
-		// The client library tells no more than a number, but mostly the container has stopped in the meantime.
+		// The client library returns only a number, but usually the container has just stopped.
 		if _, stopped := s.running(ctx, p.container, state.TypeContainer); stopped != nil {
 			err = stopped
 		}
@@ -110,7 +110,7 @@ func (p *process) follow(ctx, helpers context.Context, out *output, running chan
 	go func() {
 		defer close(exited)
 		p.watch(helpers, out, sync.OnceFunc(func() {
-			_ = out.open() // a client that is gone is noticed elsewhere
+			_ = out.open() // a lost client is noticed elsewhere
 			close(running)
 			if p.ends.running != nil {
 				p.ends.running()
@@ -133,7 +133,7 @@ func (p *process) follow(ctx, helpers context.Context, out *output, running chan
 			return out.exitStatus(st)
 		case <-ctx.Done():
 			return 0, p.abandon(ctx)
-		case <-exited: // but its output may still be on the way
+		case <-exited: // output may still arrive
 			exited = nil
 			out.drain(drainTime)
 		case <-p.ending:
@@ -158,8 +158,8 @@ func firstSize(ctx context.Context, tty bool, sizes <-chan remotecommand.Termina
 	return nil
 }
 
-// followSizes begins before the start: an engine keeps the request until the process runs. API 1.42 takes the size
-// with the start. An engine that refuses is asked again when the process runs.
+// followSizes starts before the process, because an engine holds a resize request until the process runs. Since API
+// 1.42 the start includes the size. If the engine rejects the request, it is repeated once the process runs.
 func (p *process) followSizes(ctx context.Context, running <-chan struct{}, first *[2]uint) {
 	apply := func(height, width uint) {
 		o := container.ResizeOptions{Height: height, Width: width}
@@ -168,7 +168,7 @@ func (p *process) followSizes(ctx context.Context, running <-chan struct{}, firs
 		}
 		select {
 		case <-running:
-			_ = p.server.engine.ContainerExecResize(ctx, p.id, o) // a failure means that the process has just ended
+			_ = p.server.engine.ContainerExecResize(ctx, p.id, o) // an error means that the process has just ended
 		case <-ctx.Done():
 		}
 	}
@@ -194,17 +194,17 @@ func followSizes(ctx context.Context, sizes <-chan remotecommand.TerminalSize, a
 	}
 }
 
-// copyInput carries input until it ends or the process takes no more. The rest is read and dropped: it would hold up
-// what else the client sends.
+// copyInput copies input until it ends or the process closes its stdin. The rest is discarded, because it would block
+// other data of the client.
 func copyInput(conn types.HijackedResponse, in io.Reader) {
 	if frames.Copy(conn.Conn, in) == nil {
-		_ = conn.CloseWrite() // fails when the process has ended, which is fine
+		_ = conn.CloseWrite() // fails if the process has ended
 		return
 	}
 	_, _ = io.Copy(io.Discard, in)
 }
 
-// watch returns when the process has ended, or ctx. Once the process runs, it calls running and records the process.
+// watch returns when the process or ctx has ended. When the process runs, it calls running and records the process.
 func (p *process) watch(ctx context.Context, out *output, running func()) {
 	found, err := find(ctx, p.server.engine, p.id, p.container, startTime, out.began, running)
 	if err == nil {
@@ -213,12 +213,12 @@ func (p *process) watch(ctx context.Context, out *output, running func()) {
 	}
 	if err != nil && !errors.Is(err, proctree.ErrGone) && ctx.Err() == nil {
 		running()
-		<-ctx.Done() // not visible here: the end of its output has to tell
+		<-ctx.Done() // the process is not visible here, so the end of its output is the only sign
 	}
 }
 
-// find waits until an exec has a process, and calls running. ErrGone means that the process has ended or was never
-// started; any other error that it cannot be reached from here.
+// find waits until an exec has a process and calls running. ErrGone means that the process has ended or was never
+// started. Any other error means that the process cannot be reached from here.
 func find(ctx context.Context, engine ExecInspector, execID, containerID string, pause time.Duration, early <-chan struct{}, running func()) (proctree.Process, error) {
 	deadline := sync.OnceValue(func() time.Time { return time.Now().Add(visibleTime) })
 	for failed := 0; ; pause = min(2*pause, inspectMax) {
@@ -240,7 +240,7 @@ func find(ctx context.Context, engine ExecInspector, execID, containerID string,
 				return proctree.Process{}, err
 			}
 			continue
-		case st.Pid == 0 && (st.Running || st.ExitCode == 0): // before the start the engine reports neither a process nor a status
+		case st.Pid == 0 && (st.Running || st.ExitCode == 0): // before the start the engine reports neither a pid nor an exit code
 			continue
 		case st.Pid != 0:
 			running()
@@ -257,7 +257,7 @@ func find(ctx context.Context, engine ExecInspector, execID, containerID string,
 	}
 }
 
-// wait asks the engine until the process has ended, which may be long after the end of its output.
+// wait polls the engine until the process has ended, which may be long after its output has ended.
 func (p *process) wait(ctx context.Context) (container.ExecInspect, error) {
 	deadline := time.Now().Add(statusTime)
 	if p.orphaned {
@@ -292,12 +292,12 @@ func (p *process) wait(ctx context.Context) (container.ExecInspect, error) {
 	}
 }
 
-// endWithContainer does what the kernel does where a container has process ids of its own.
+// endWithContainer kills the process and its descendants. In a separate PID namespace the kernel would do so.
 func (p *process) endWithContainer(ctx context.Context) {
 	p.ending, p.orphaned = nil, true
 	known := p.record.process()
 	if known == nil {
-		return // it is only being started, which fails now
+		return // the process is being started, which will fail
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), orphanStatus)
 	defer cancel()
@@ -320,7 +320,7 @@ func (p *process) abandon(ctx context.Context) error {
 	return cause
 }
 
-// killExec ends the process of an exec and its descendants. The engine has no such call, so the process must be
+// killExec kills the process of an exec and its descendants. The engine has no such call, so the process must be
 // visible here.
 func killExec(ctx context.Context, engine ExecInspector, execID, containerID string) error {
 	found, err := find(ctx, engine, execID, containerID, inspectFirst, nil, func() {})

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	recordTime = 2 * time.Second // for one process to be ended
+	recordTime = 2 * time.Second // for ending one process
 
-	// RecordName matches the name of a record, also while it is written.
+	// RecordName matches the file name of a record, complete or being written.
 	RecordName = `[0-9a-f]{64}\.json(\.new)?`
 )
 
@@ -29,8 +29,7 @@ var (
 	engineIDs   = lazyregexp.New(`^[0-9a-f]{64}$`)
 )
 
-// records is a directory with a file for each exec that runs, for [EndRecorded] of the next shim if this one is
-// killed.
+// records is a directory with a file for each running exec. If this shim is killed, the next one calls [EndRecorded].
 type records struct {
 	dir string
 	log *slog.Logger
@@ -41,7 +40,7 @@ type record struct {
 	note note
 
 	mu   sync.Mutex
-	root *os.Root // nil: nothing is written down, or the exec has ended
+	root *os.Root // nil: not recorded, or the exec has ended
 }
 
 type note struct {
@@ -51,7 +50,7 @@ type note struct {
 	Process   *proctree.Process `json:"process,omitempty"`
 }
 
-// begin records an exec that is about to start. It starts also if it cannot be recorded.
+// begin records an exec that is about to start. If that fails, the exec starts anyway.
 func (r records) begin(execID, containerID string) *record {
 	rec := &record{name: execID + ".json", note: note{Exec: execID, Container: containerID, Boot: proctree.BootID()}}
 	if r.dir == "" || !engineIDs.MatchString(execID) {
@@ -98,7 +97,7 @@ func (r *record) write() {
 	}
 	fresh := r.name + ".new"
 	if err := r.root.WriteFile(fresh, text, 0o600); err != nil || r.root.Rename(fresh, r.name) != nil {
-		_ = r.root.Remove(fresh) // what a full disk has of it
+		_ = r.root.Remove(fresh) // partly written on a full disk
 	}
 }
 
@@ -112,8 +111,8 @@ func (r *record) end() {
 	}
 }
 
-// EndRecorded ends the processes that the records of a killed shim name, with their descendants. The engine, which
-// may be nil, is asked for the process of an exec that was being started.
+// EndRecorded kills the processes in the records of a killed shim and their descendants. For an exec that was being
+// started it asks the engine, which may be nil, for the process.
 func EndRecorded(ctx context.Context, dir string, engine ExecInspector) error {
 	if dir == "" {
 		return nil
@@ -156,7 +155,7 @@ func endRecorded(ctx context.Context, root *os.Root, name string, engine ExecIns
 		return fmt.Errorf("the record %s is of no exec in a container", name)
 	}
 	if n.Boot != proctree.BootID() {
-		return nil // nothing outlives a restart of the machine
+		return nil // no process survives a reboot
 	}
 	ctx, cancel := context.WithTimeout(ctx, recordTime)
 	defer cancel()

@@ -33,30 +33,30 @@ type ExecInspector interface {
 	ContainerExecInspect(ctx context.Context, execID string) (container.ExecInspect, error)
 }
 
-// Options configure the streaming server. The zero value listens on a free port
-// of 127.0.0.1. A kubelet made dockershim's by getStreamingConfig.
+// Options configure the streaming server. The zero value listens on a free port of 127.0.0.1. A kubelet configured
+// dockershim's server with getStreamingConfig.
 type Options struct {
 	Address           string // host:port to listen on
-	CertFile, KeyFile string // TLS, when both are set
-	OnDemand          bool   // listen when the first URL is asked for, not before
+	CertFile, KeyFile string // enables TLS if both are set
+	OnDemand          bool   // listen when the first URL is requested
 
-	// RecordDir is where running execs are recorded for EndRecorded; "": nowhere.
+	// RecordDir is the directory of the records for EndRecorded; "": no records.
 	RecordDir string
 
 	// PodIPs returns the addresses of a sandbox whose network namespace cannot be entered.
 	PodIPs func(ctx context.Context, sandboxID string) ([]string, error)
 
-	IdleTimeout     time.Duration // of a connection without any traffic; 0: 4 hours
-	CreationTimeout time.Duration // for the client to open its streams; 0: 30 seconds
-	HeaderTimeout   time.Duration // for a client to say what it wants; 0: 10 seconds
-	Log             *slog.Logger  // nil: nothing is logged
+	IdleTimeout     time.Duration // limit for an idle connection; 0: 4 hours
+	CreationTimeout time.Duration // limit for the client to open its streams; 0: 30 seconds
+	HeaderTimeout   time.Duration // limit for the client's request header; 0: 10 seconds
+	Log             *slog.Logger  // nil: no logging
 }
 
 const (
 	// maxHeaderBytes is more than any client sends.
 	maxHeaderBytes = 12 << 10
 
-	closeGrace = 2 * time.Second // for clients to be told how their sessions ended when the server closes
+	closeGrace = 2 * time.Second // for clients to receive the result of their sessions when the server closes
 )
 
 type Server struct {
@@ -64,16 +64,16 @@ type Server struct {
 	engine     Engine
 	records    records
 	tokens     tokens
-	detachable sync.Map // *atomic.Bool of each exec session, by the path of its URL
+	detachable sync.Map // *atomic.Bool of each exec session, by URL path
 
 	ctx      context.Context // ends with Close
 	cancel   context.CancelCauseFunc
 	work     sync.WaitGroup // sessions and the serving loop
-	handlers sync.WaitGroup // requests, until their clients know the outcome
-	dials    chan struct{}  // has an element for each connection that is being made into a pod
-	failed   chan error     // has the reason when the listener has ended by itself
+	handlers sync.WaitGroup // requests until their clients have the result
+	dials    chan struct{}  // semaphore of concurrent dials into pods
+	failed   chan error     // receives the reason if the listener fails
 
-	mu       sync.Mutex // guards all below
+	mu       sync.Mutex // guards the fields below
 	started  bool
 	closed   bool
 	base     *url.URL
@@ -92,7 +92,7 @@ func New(o Options, engine Engine) *Server {
 	return s
 }
 
-// Start listens, unless that is left to the first URL, and ends what is recorded from before.
+// Start listens, unless OnDemand is set, and kills recorded processes of an earlier shim.
 func (s *Server) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +117,7 @@ func (s *Server) listen(ctx context.Context) error {
 		return err
 	}
 	var lc net.ListenConfig
-	lc.SetMultipathTCP(false) // whose sockets are not in the table that peerLeft reads
+	lc.SetMultipathTCP(false) // MPTCP sockets are not in the table that peerLeft reads
 	l, err := lc.Listen(ctx, "tcp", s.opts.Address)
 	if err != nil {
 		return fmt.Errorf("streaming server on %s: %w", s.opts.Address, err)
@@ -125,7 +125,7 @@ func (s *Server) listen(ctx context.Context) error {
 	s.listener = &listener{Listener: l, ctx: s.ctx, idle: s.opts.IdleTimeout, conns: map[*conn]struct{}{}}
 	s.base = &url.URL{Scheme: "http", Host: l.Addr().String()}
 	if tcp := l.Addr().(*net.TCPAddr); tcp.IP.IsUnspecified() {
-		s.base.Host = fmt.Sprint("127.0.0.1:", tcp.Port) // where a client on this machine reaches it
+		s.base.Host = fmt.Sprint("127.0.0.1:", tcp.Port) // address for clients on this machine
 	}
 	var serving net.Listener = s.listener
 	if config != nil {
@@ -134,12 +134,12 @@ func (s *Server) listen(ctx context.Context) error {
 	}
 	server := &http.Server{
 		Handler:        s.handler(),
-		ReadTimeout:    s.opts.HeaderTimeout, // also of a body that was not asked for, and until the next request
+		ReadTimeout:    s.opts.HeaderTimeout, // also limits an unexpected body and the wait for the next request
 		MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog:       slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
 		ConnContext:    requestContext,
 		ConnState:      onState,
-		// HTTP/2 has no upgrade, which every request here is.
+		// HTTP/2 has no upgrade, which every request here needs.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}
 	s.http = server
@@ -183,7 +183,7 @@ func (s *Server) url(ctx context.Context, kind string, serve http.HandlerFunc) (
 	return s.base.JoinPath(path).String(), nil
 }
 
-// inTraceOf returns serve with what it calls below the span of the RPC that asked for the URL.
+// inTraceOf makes spans of serve children of the span of the RPC that requested the URL.
 func inTraceOf(ctx context.Context, serve http.HandlerFunc) http.HandlerFunc {
 	span := trace.SpanContextFromContext(ctx)
 	if !span.IsValid() {
@@ -204,10 +204,10 @@ func (s *Server) begin(what *sync.WaitGroup) bool {
 	return true
 }
 
-// Failed receives the reason when the server has ended without Close.
+// Failed receives the reason if the server ends without Close.
 func (s *Server) Failed() <-chan error { return s.failed }
 
-// Close ends every session and waits for it. Processes of exec are killed unless they are detached.
+// Close ends every session and waits for it. Processes of execs are killed unless they are detached.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -220,7 +220,7 @@ func (s *Server) Close() error {
 		err = server.Close()
 	}
 	if listener != nil {
-		// First the processes are killed; then clients have a moment to learn of it.
+		// Kill processes first, then give clients a moment to receive the result.
 		within(&s.work, killTime)
 		within(&s.handlers, closeGrace)
 		listener.closeAll()

@@ -36,9 +36,9 @@ func (want wanted) check() error {
 
 type ends struct {
 	stdin          io.Reader                         // nil: no input
-	stdout, stderr io.Writer                         // nil: dropped
-	resize         <-chan remotecommand.TerminalSize // nil: it has no terminal
-	detached       *atomic.Bool                      // nil: never
+	stdout, stderr io.Writer                         // nil: discarded
+	resize         <-chan remotecommand.TerminalSize // nil: no terminal
+	detached       *atomic.Bool                      // nil: cannot be detached
 	running        func()                            // called when the process runs; may be nil
 }
 
@@ -54,7 +54,7 @@ func (x session) serve(w http.ResponseWriter, r *http.Request) {
 		open = x.openWebSocket
 	}
 	streams := open(w, r)
-	if streams == nil { // the client has an answer, or is gone
+	if streams == nil { // the client has got a response or is gone
 		return
 	}
 	defer streams.close()
@@ -89,13 +89,13 @@ func (x session) serve(w http.ResponseWriter, r *http.Request) {
 type streams struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	resize         io.Reader // nil: the session has no terminal, or the protocol no sizes
+	resize         io.Reader // nil without a terminal or if the protocol has no sizes
 	status         io.Writer
-	text           bool // the status is a text, as before the fourth version of the protocol
+	text           bool // the status is plain text, as before protocol version 4
 	close          func()
 }
 
-// openSPDY waits for the streams that the session needs. It returns nil if the client does not open them.
+// openSPDY waits for the streams of the session. It returns nil if the client does not open them.
 func (x session) openSPDY(w http.ResponseWriter, r *http.Request) *streams {
 	protocol, err := httpstream.Handshake(r, w, remotecommand.SupportedStreamingProtocols)
 	if err != nil {
@@ -145,7 +145,7 @@ func (x session) openSPDY(w http.ResponseWriter, r *http.Request) *streams {
 	}
 	mu.Lock()
 	complete := len(missing) == 0
-	missing = nil // later streams are refused
+	missing = nil // later streams are rejected
 	mu.Unlock()
 	end := func() {
 		for _, stream := range opened {
@@ -165,7 +165,7 @@ func (x session) openSPDY(w http.ResponseWriter, r *http.Request) *streams {
 	return s
 }
 
-// openWebSocket upgrades to a channel protocol, by default the first version. Only the fifth can end the input.
+// openWebSocket upgrades to a channel protocol. The default is version 1. Only version 5 can close the input.
 func (x session) openWebSocket(w http.ResponseWriter, r *http.Request) *streams {
 	const v1, v4 = wsstream.ChannelWebSocketProtocol, "v4." + wsstream.ChannelWebSocketProtocol
 	const base64v1, base64v4 = wsstream.Base64ChannelWebSocketProtocol, "v4." + wsstream.Base64ChannelWebSocketProtocol

@@ -1,4 +1,4 @@
-// Package keylock has a lock per key.
+// Package keylock provides a lock per key.
 package keylock
 
 import (
@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Lock serialises work per key. A waiter gives up with its context.
+// Lock serializes work per key. A waiter gives up when its context ends.
 type Lock struct {
 	mu   sync.Mutex // guards held
 	held map[string]chan struct{}

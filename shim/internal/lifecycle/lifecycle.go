@@ -1,6 +1,5 @@
-// Package lifecycle creates, stops and removes engine containers, for sandboxes and for
-// their containers alike: what others do to the same container at the same time is
-// resolved here.
+// Package lifecycle creates, stops and removes engine containers for both sandboxes and containers. It resolves
+// conflicts with concurrent operations on the same container.
 package lifecycle
 
 import (
@@ -35,13 +34,13 @@ type Spec struct {
 type Holder int
 
 const (
-	Foreign Holder = iota // another container, or an older one: it keeps its name
-	Stale                 // what an earlier request left unstarted: it is removed
-	InUse                 // the same container, which has been started: a conflict
+	Foreign Holder = iota // another container, or an older one; it keeps the name
+	Stale                 // left unstarted by an earlier request; it is removed
+	InUse                 // the same container, already started: a conflict
 )
 
-// Create recovers from a name conflict, as kubelets repeat requests whose answer they have not seen. It
-// is dockershim's recoverFromCreationConflictIfNeeded.
+// Create recovers from a name conflict, because kubelets repeat requests whose response they did not receive.
+// dockershim's counterpart is recoverFromCreationConflictIfNeeded.
 func Create(ctx context.Context, engine Engine, s Spec, judge func(container.InspectResponse) Holder) (container.CreateResponse, error) {
 	created, err := createOnce(ctx, engine, s)
 	if !errdefs.IsConflict(err) {
@@ -50,7 +49,7 @@ func Create(ctx context.Context, engine Engine, s Spec, judge func(container.Ins
 	holder, inspectErr := engine.ContainerInspect(ctx, s.Name)
 	switch {
 	case errdefs.IsNotFound(inspectErr):
-		return createOnce(ctx, engine, s) // gone in the meantime
+		return createOnce(ctx, engine, s) // removed in the meantime
 	case inspectErr != nil:
 		return created, errors.Join(err, inspectErr)
 	}
@@ -67,8 +66,8 @@ func Create(ctx context.Context, engine Engine, s Spec, judge func(container.Ins
 	return createOnce(ctx, engine, s)
 }
 
-// createOnce does not pass on the request's cancellation: the engine would go on creating, and the id would not be
-// known. A cancelled request is undone.
+// createOnce ignores cancellation during the call, because the engine would create the container anyway and its id
+// would be lost. If the request was cancelled, the container is removed.
 func createOnce(ctx context.Context, engine Engine, s Spec) (container.CreateResponse, error) {
 	if err := ctx.Err(); err != nil {
 		return container.CreateResponse{}, err
@@ -96,7 +95,7 @@ func Stop(ctx context.Context, engine Engine, id string, seconds int64) error {
 	return nil
 }
 
-// Remove waits for another request that is removing the container, because that may fail.
+// Remove waits for a concurrent removal, because that may fail.
 func Remove(ctx context.Context, engine Engine, id string) error {
 	err := engine.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
 	switch {
@@ -111,14 +110,13 @@ func Remove(ctx context.Context, engine Engine, id string) error {
 	return nil
 }
 
-// For a moment at the end of a removal the engine shows a container that is not being removed any more and is not
-// gone yet.
+// At the end of a removal the engine briefly reports that the removal is over although the container still exists.
 const (
 	removalPoll = 50 * time.Millisecond
 	idlePolls   = 3
 )
 
-// awaitRemoval returns the conflict when the other removal has failed.
+// awaitRemoval returns the conflict if the other removal has failed.
 func awaitRemoval(ctx context.Context, engine Engine, id string, conflict error) error {
 	tick := time.NewTicker(removalPoll)
 	defer tick.Stop()

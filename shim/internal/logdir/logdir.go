@@ -1,6 +1,5 @@
-// Package logdir opens the directories of container logs. A pod's log directory
-// is given by the caller and trusted; what is below it a container may have made,
-// where the directory is mounted into it. A link there leads nowhere else.
+// Package logdir opens the directories of container logs. The pod's log directory comes from the caller and is trusted.
+// Its content is not, because the directory may be mounted into a container. Links in it are not followed outside.
 package logdir
 
 import (
@@ -15,8 +14,8 @@ import (
 const dirMode = 0o755
 
 type Place struct {
-	Base string // the pod's log directory; "" where the container's shim did not note it
-	Path string // of the file, absolute; "" for nowhere
+	Base string // the pod's log directory; "" if another shim created the container
+	Path string // absolute path of the file; "" for no log
 }
 
 func Of(c state.Container) Place { return Place{Base: c.LogDir, Path: c.LogPath} }

@@ -1,7 +1,7 @@
 // Package cni connects pods through CNI plugins.
 //
-// The only state is libcni's own cache, which has the pod's addresses and the configuration
-// that it was set up with. The pods of dockershim and cri-dockerd are in the same cache.
+// Its only state is libcni's cache, which has each pod's addresses and the configuration of its set-up. dockershim and
+// cri-dockerd use the same cache.
 package cni
 
 import (
@@ -30,10 +30,10 @@ const ifName = "eth0"
 
 type Options struct {
 	ConfDir  string   // "": /etc/cni/net.d
-	BinDirs  []string // empty: where distributions install plugins
+	BinDirs  []string // empty: the usual directories of distributions
 	CacheDir string   // "": /var/lib/cni/cache
 	PodCIDR  string   // comma separated; SetPodCIDR may set it later
-	Kubenet  *Kubenet // makes the configuration instead of reading it from ConfDir
+	Kubenet  *Kubenet // generates the configuration; nil: read it from ConfDir
 	Log      *slog.Logger
 }
 
@@ -57,7 +57,8 @@ func New(o Options) *Plugin {
 	return p
 }
 
-// SetPodCIDR sets the range of the pods' addresses, once: running pods have theirs from it.
+// SetPodCIDR sets the range of pod addresses. Later calls are ignored, because running pods have addresses in the
+// range.
 func (p *Plugin) SetPodCIDR(cidr string) {
 	if cidr != "" {
 		p.podCIDR.CompareAndSwap(nil, &cidr)
@@ -81,7 +82,7 @@ func (p *Plugin) Mode() string { return "none" }
 
 func (p *Plugin) Publishes() bool { return false }
 
-// SetUp leaves undoing a failure to TearDown.
+// SetUp does not clean up after a failure; TearDown does.
 func (p *Plugin) SetUp(ctx context.Context, pod network.Pod) (err error) {
 	if pod.NetNS == "" {
 		return fmt.Errorf("the network namespace of pod sandbox %s is not on this host, so CNI cannot set it up: %w", pod.ID, errdefs.ErrFailedPrecondition)
@@ -103,7 +104,7 @@ func (p *Plugin) SetUp(ctx context.Context, pod network.Pod) (err error) {
 	if ctx.Err() != nil {
 		return fmt.Errorf("wait for the garbage collection of CNI network %s: %w", list.Name, ctx.Err())
 	}
-	defer gc.Close() // without it this one may be collected
+	defer gc.Close() // without the lock the new network could be garbage collected
 	if p.options.Kubenet != nil {
 		if err := p.options.Kubenet.masquerade(ctx, p.cidr()); err != nil {
 			return err
@@ -115,8 +116,8 @@ func (p *Plugin) SetUp(ctx context.Context, pod network.Pod) (err error) {
 	return nil
 }
 
-// TearDown deletes every attachment in the cache with the configuration that made it, as often as it is called.
-// Without one a set-up may have been interrupted, so the present configuration is used.
+// TearDown deletes each attachment in the cache with the configuration that created it. It can be repeated. If the
+// cache has none, a set-up may have been interrupted, so the current configuration is used.
 func (p *Plugin) TearDown(ctx context.Context, pod network.Pod) (err error) {
 	ctx, l, err := p.lock(ctx, pod.ID)
 	if err != nil {
@@ -150,8 +151,8 @@ func (p *Plugin) TearDown(ctx context.Context, pod network.Pod) (err error) {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	// libcni does not report that its cache could not be written. The plugins may not have freed addresses then, so
-	// it is an error.
+	// libcni does not report a failed write of its cache. The plugins may then not have released addresses, so it is an
+	// error here.
 	if attachments, err = p.cni.GetCachedAttachments(pod.ID); err != nil {
 		return fmt.Errorf("CNI cache: %w", err)
 	}
@@ -178,7 +179,7 @@ func attached(a *libcni.NetworkAttachment, netns string) (*libcni.NetworkConfigL
 	return list, &libcni.RuntimeConf{ContainerID: a.ContainerID, NetNS: netns, IfName: a.IfName, Args: a.CniArgs, CapabilityArgs: a.CapabilityArgs}, nil
 }
 
-// del tries once more without a namespace that is gone.
+// del retries without the namespace if the namespace is gone.
 func del(ctx context.Context, l podLock, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf) error {
 	err := l.DelNetworkList(ctx, list, rt)
 	if err != nil && rt.NetNS != "" && strings.Contains(err.Error(), "no such file or directory") {
@@ -191,8 +192,8 @@ func del(ctx context.Context, l podLock, list *libcni.NetworkConfigList, rt *lib
 	return nil
 }
 
-// Reclaim tears down the networks of sandboxes that are gone, or were interrupted, and returns their ids. Then it
-// calls the plugins' garbage collection (CNI 1.1), unless another runtime shares the network.
+// Reclaim tears down the networks of sandboxes that are gone or were interrupted, and returns their ids. It then calls
+// the plugins' garbage collection (CNI 1.1), unless the network is shared with another runtime.
 func (p *Plugin) Reclaim(ctx context.Context, exists func(id string) bool, shared bool) ([]string, error) {
 	attachments, err := p.cni.GetCachedAttachments("")
 	if err != nil {
@@ -233,8 +234,7 @@ func ours(a *libcni.NetworkAttachment) bool {
 	return false
 }
 
-// collect calls the plugins' garbage collection. While a set-up is in flight, which is not in the cache, nothing is
-// collected.
+// collect calls the plugins' garbage collection. It does nothing during a set-up, because that is not in the cache yet.
 func (p *Plugin) collect(ctx context.Context, gone []string) error {
 	list, err := p.load()
 	if err != nil {

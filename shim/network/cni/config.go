@@ -15,7 +15,7 @@ import (
 	"github.com/crishim/crishim/shim/network"
 )
 
-// load returns the first valid configuration by file name (dockershim: getDefaultCNINetwork).
+// load returns the first valid configuration in order of file names (dockershim: getDefaultCNINetwork).
 func (p *Plugin) load() (*libcni.NetworkConfigList, error) {
 	if p.options.Kubenet != nil {
 		return p.options.Kubenet.list(p.cidr())
@@ -54,7 +54,7 @@ func read(file string) (list *libcni.NetworkConfigList, err error) {
 		return nil, err
 	case len(list.Plugins) == 0:
 		return nil, errors.New("the configuration names no plugins")
-	case list.Name == "": // no plugin would take it
+	case list.Name == "": // every plugin would reject it
 		return nil, errors.New("the configuration has no name")
 	}
 	return list, nil
@@ -70,7 +70,8 @@ const (
 	capBandwidth = "bandwidth"
 )
 
-// runtimeConf is dockershim's buildCNIRuntimeConf. libcni passes a capability only to plugins that ask for it.
+// runtimeConf corresponds to dockershim's buildCNIRuntimeConf. libcni passes a capability only to plugins that request
+// it.
 func (p *Plugin) runtimeConf(pod network.Pod) (*libcni.RuntimeConf, error) {
 	rates, err := bandwidth(pod.Annotations)
 	if err != nil {
@@ -115,7 +116,7 @@ func ipRanges(podCIDR string) [][]map[string]string {
 	return ranges
 }
 
-// bandwidth returns the limits of a pod's annotations; nil where there are none.
+// bandwidth returns the limits in a pod's annotations, or nil without any.
 func bandwidth(annotations map[string]string) (map[string]uint64, error) {
 	rates := map[string]uint64{}
 	for annotation, direction := range map[string]string{kube.AnnotationIngress: "ingress", kube.AnnotationEgress: "egress"} {

@@ -25,22 +25,21 @@ import (
 
 const (
 	callTime = 220 * time.Second
-	// strayTime bounds the wait for plugins of a killed shim.
+	// strayTime limits the wait for plugins of a killed shim.
 	strayTime              = 30 * time.Second
 	busyRetries, busyPause = 5, time.Second
 	outputGrace            = 5 * time.Second
 )
 
-// A podLock allows to change one sandbox's network. It is a lock on a file, which plugins and
-// the processes that they start inherit: after a shim is killed the lock stays until the last
-// of them has ended, so that nothing is torn down while it is set up.
+// A podLock permits changes to a sandbox's network. It is a file lock that plugins and their children inherit: if the
+// shim is killed, the lock is held until the last of them has ended, so that no tear-down overlaps a set-up.
 //
-// The file is removed when the change is complete. One that stays records a set-up that was
-// interrupted before libcni wrote it to its cache.
+// The file is removed when the change is complete. A remaining file records a set-up that was interrupted before libcni
+// wrote its cache.
 type podLock struct {
 	*libcni.CNIConfig // runs plugins that inherit the lock
 
-	file *filelock.Lock // nil: it could not be had
+	file *filelock.Lock // nil: the lock is unavailable
 	free func()
 }
 
@@ -103,7 +102,7 @@ func (p *Plugin) lockFile(ctx context.Context, id string) (*filelock.Lock, error
 	return filelock.Wait(ctx, path, nil)
 }
 
-// gcLock is shared by set-ups, which wait for it, and exclusive for the garbage collection, in other processes, too. It
+// gcLock is shared between set-ups, which wait for it, and exclusive for the garbage collection, across processes. It
 // returns nil if the lock is held.
 func (p *Plugin) gcLock(ctx context.Context, how int) (*os.File, error) {
 	dir := p.lockPath("")
@@ -139,11 +138,12 @@ func (p *Plugin) interrupted() ([]string, error) {
 	return ids, nil
 }
 
-// starter kills a plugin that takes too long with its descendants, so that none is at work during a tear-down.
+// starter runs plugins. After a timeout it kills a plugin and its descendants, so that none of them runs during a
+// tear-down.
 type starter struct {
 	version.PluginDecoder
 
-	lock *os.File // inherited
+	lock *os.File // inherited by the plugin
 }
 
 var _ invoke.Exec = &starter{}
@@ -173,7 +173,7 @@ func (s *starter) run(ctx context.Context, path string, config []byte, environ [
 	if s.lock != nil {
 		cmd.ExtraFiles = []*os.File{s.lock}
 	}
-	// A session of its own, so that all of it is killed, and a Ctrl-C does not reach it.
+	// In its own session the plugin does not receive Ctrl-C, and all its children can be killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.WaitDelay = outputGrace
 	err := cmd.Run()

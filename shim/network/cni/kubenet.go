@@ -29,15 +29,15 @@ func CheckHairpin(mode string) error {
 	return fmt.Errorf("hairpin mode %q is none of %s, %s, %s: %w", mode, HairpinNone, HairpinVeth, HairpinPromiscuous, errdefs.ErrInvalidArgument)
 }
 
-// Kubenet is the network kubenet that was built into kubelets, made of the standard plugins.
+// Kubenet is the kubelet's former built-in network, made of the standard plugins.
 type Kubenet struct {
 	Bridge  string // "": cbr0
-	MTU     int    // 0: the kernel's
+	MTU     int    // 0: the kernel's default
 	Hairpin string // "": HairpinPromiscuous, as in a kubelet
-	// NonMasquerade has the ranges, one per family, towards which pods keep their addresses; "": the pod CIDR.
+	// NonMasquerade lists ranges, one per family, towards which pods keep their addresses; "": the pod CIDR.
 	NonMasquerade string
 
-	mu sync.Mutex // rules are checked and appended by one pod at a time
+	mu sync.Mutex // serializes the check and insertion of iptables rules
 }
 
 func (k *Kubenet) list(podCIDR string) (*libcni.NetworkConfigList, error) {
@@ -74,7 +74,7 @@ func (k *Kubenet) list(podCIDR string) (*libcni.NetworkConfigList, error) {
 	return libcni.NetworkConfFromBytes(b)
 }
 
-// masquerade adds a rule per family, as kubelets did. The bridge plugin can do that for the pod CIDR alone.
+// masquerade adds a rule per family, as kubelets did. The bridge plugin supports only the pod CIDR.
 func (k *Kubenet) masquerade(ctx context.Context, podCIDR string) error {
 	if k.NonMasquerade == "" {
 		return nil

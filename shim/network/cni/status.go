@@ -51,7 +51,7 @@ func (p *Plugin) Check(ctx context.Context, pod network.Pod) error {
 	}
 	defer done()
 	if strings.HasPrefix(pod.NetNS, fmt.Sprintf("/proc/%d/fd/", os.Getpid())) {
-		return nil // a descriptor's path differs each time, and plugins compare it
+		return nil // plugins compare the path, but a descriptor's path differs each time
 	}
 	attachments, err := p.cni.GetCachedAttachments(pod.ID)
 	if err != nil {
@@ -63,7 +63,7 @@ func (p *Plugin) Check(ctx context.Context, pod network.Pod) error {
 			return err
 		}
 		if able, err := version.GreaterThanOrEqualTo(list.CNIVersion, "0.4.0"); err != nil || !able {
-			continue // older configurations cannot check
+			continue // older configurations have no check
 		}
 		if err := p.cni.CheckNetworkList(ctx, list, rt); err != nil {
 			return fmt.Errorf("CNI network %s: %w", list.Name, err)
@@ -72,8 +72,8 @@ func (p *Plugin) Check(ctx context.Context, pod network.Pod) error {
 	return nil
 }
 
-// Addresses lists IPv4 first, for tools that know one address. They are read in the namespace if another shim's cache
-// has them.
+// Addresses lists IPv4 first, for tools that use a single address. If another shim's cache has the pod, the addresses
+// are read in its namespace.
 func (p *Plugin) Addresses(_ context.Context, pod network.Pod) ([]string, error) {
 	attachments, err := p.cni.GetCachedAttachments(pod.ID)
 	if err != nil {
@@ -125,7 +125,7 @@ func (p *Plugin) cached(a *libcni.NetworkAttachment) ([]net.IP, error) {
 	}
 	var ips []net.IP
 	for _, ip := range current.IPs {
-		// An address of an interface of the host is not the pod's. One without is.
+		// An address of a host interface is not the pod's. An address without an interface is.
 		if i := ip.Interface; i == nil || *i >= 0 && *i < len(current.Interfaces) && current.Interfaces[*i].Sandbox != "" {
 			ips = append(ips, ip.Address.IP)
 		}
