@@ -21,12 +21,12 @@ import (
 type cluster struct {
 	api       typedcorev1.CoreV1Interface
 	config    *rest.Config
-	namespace string // of the flags, else of the kubeconfig
+	namespace string // from the flags, else from the kubeconfig
 }
 
-// requestError adds verb and resource to the error of a request: a proxy in front of the API server may leave them out.
+// requestError adds verb and resource to a request's error, because a proxy in front of the API server may omit them.
 func requestError(err error, verb, resource string) error {
-	var unsent *url.Error // has the whole URL
+	var unsent *url.Error // includes the whole URL
 	switch {
 	case err == nil:
 		return nil
@@ -54,7 +54,7 @@ func (c *cluster) nodes(ctx context.Context, selector string) ([]string, error) 
 	return names, nil
 }
 
-// node returns a node that can run a pod.
+// node returns a node if it can run a pod.
 func (c *cluster) node(ctx context.Context, name string) (*corev1.Node, error) {
 	node, err := c.api.Nodes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -76,8 +76,8 @@ func (c *cluster) node(ctx context.Context, name string) (*corev1.Node, error) {
 	return node, gone(node)
 }
 
-// gone returns an error where the kubelet of a node does not report. A node that is only not
-// ready, as without a pod network, still runs pods in the network of the host.
+// gone returns an error if the node's kubelet does not report. A node that is just not ready, for example without a pod
+// network, still runs pods with the host's network.
 func gone(node *corev1.Node) error {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown {
@@ -87,7 +87,7 @@ func gone(node *corev1.Node) error {
 	return nil
 }
 
-// nodeOf returns the node that a pod is on.
+// nodeOf returns the node of a pod.
 func (c *cluster) nodeOf(ctx context.Context, name string) (string, error) {
 	pod, err := c.api.Pods(c.namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {

@@ -1,8 +1,8 @@
-// Package kubectl is the plugin kubectl-crishim: it makes the nodes of a cluster endpoints of crishim. Main reads the flags;
-// commands reads the command line behind them and runs it in this process, as for any other endpoint. A pod on each node
-// (pods.go, manifest.go) has a relay to the runtime's socket, started by exec (relay.go). Only verbs that need
-// the node's files run there as a whole. A pod is made for one command line and removed after it, unless a DaemonSet of
-// crishim has one there or --keep is given. Nothing else is created in the cluster.
+// Package kubectl is the plugin kubectl-crishim, which makes the nodes of a cluster endpoints of crishim. Main parses
+// the flags; package commands runs the rest of the command line in this process as for any other endpoint. A pod on
+// each node (pods.go, manifest.go) relays connections to the runtime's socket through exec (relay.go). Only verbs that
+// need the node's files run entirely in the pod. The pod is removed after the command line, unless it belongs to
+// crishim's DaemonSet or --keep is given. The plugin creates nothing else in the cluster.
 package kubectl
 
 import (
@@ -45,7 +45,7 @@ Examples:
 Flags:
 `
 
-// options are the flags in front of the command line.
+// options are the flags before the command line.
 type options struct {
 	config *genericclioptions.ConfigFlags
 
@@ -53,12 +53,12 @@ type options struct {
 	all                 bool
 	parallel            int
 	nodeTimeout         time.Duration
-	image               string // of --image, which the pods of a DaemonSet are not used with
-	usualImage          string // of the environment; "" for that of the release
+	image               string // value of --image; excludes the pods of a DaemonSet
+	usualImage          string // from the environment; "": the release's image
 	keep, yes           bool
 	help                bool
 	namespaceGiven      bool
-	version             string // of this program
+	version             string // version of this program
 }
 
 func (o *options) flags() *pflag.FlagSet {
@@ -109,7 +109,7 @@ func Main(ctx context.Context, args []string, env *cli.Env) int {
 	return commands.Main(ctx, append([]string{"crishim"}, line...), env)
 }
 
-// imageOrDefault returns the image of the pods to create. Only releases have one.
+// imageOrDefault returns the image for new pods. Only releases have a default.
 func (o *options) imageOrDefault() (string, error) {
 	if image := cmp.Or(o.image, o.usualImage); image != "" {
 		return image, nil
@@ -122,7 +122,7 @@ func (o *options) imageOrDefault() (string, error) {
 
 var isRelease = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[0-9A-Za-z.]+)?$`)
 
-// read parses the arguments: the flags, and the command line behind "--".
+// read parses the flags and returns the command line after "--".
 func (o *options) read(flags *pflag.FlagSet, args []string) (line []string, err error) {
 	own, found := args, false
 	if i := slices.Index(args, "--"); i >= 0 {
@@ -180,10 +180,10 @@ type opened struct {
 	pod     *corev1.Pod
 	line    cli.NodeLine
 	release func()
-	unused  []net.Conn // to the runtime, each until its first use; guarded by plugin.mu
+	unused  []net.Conn // unused connections to the runtime; guarded by plugin.mu
 }
 
-// connect reads the kubeconfig. No request is made yet.
+// connect reads the kubeconfig. It makes no request.
 func (p *plugin) connect() error {
 	config, err := p.config.ToRESTConfig()
 	if err != nil {
@@ -194,7 +194,7 @@ func (p *plugin) connect() error {
 		return err
 	}
 	config.UserAgent = "kubectl-crishim/" + cli.OwnVersion(p.env)
-	config.QPS = -1                              // a pod on each of many nodes is no flood, and --parallel limits it
+	config.QPS = -1                              // a pod on each of many nodes is acceptable load, and --parallel limits it
 	config.ContentType = runtime.ContentTypeJSON // as kubectl: proxies and audit logs can read it
 	api, err := typedcorev1.NewForConfig(config)
 	if err != nil {
@@ -204,7 +204,7 @@ func (p *plugin) connect() error {
 	return nil
 }
 
-// nodes returns the nodes that the flags name, and lists the existing pods of crishim.
+// nodes returns the nodes that the flags select and lists crishim's existing pods.
 func (p *plugin) nodes(ctx context.Context) (names []string, err error) {
 	if p.names != nil {
 		return p.names, nil
@@ -242,7 +242,7 @@ func (p *plugin) openPods(ctx context.Context) (err error) {
 	return err
 }
 
-// on returns a pod on a node that allows what a command line needs.
+// on returns a pod on a node that is sufficient for a command line.
 func (p *plugin) on(ctx context.Context, node string, line cli.NodeLine) (*opened, error) {
 	p.mu.Lock()
 	for _, o := range p.opened[node] {
@@ -263,7 +263,8 @@ func (p *plugin) on(ctx context.Context, node string, line cli.NodeLine) (*opene
 	return o, nil
 }
 
-// open returns a function that dials a node's runtime. It makes the first connection, so that its error is reported as it is.
+// open returns a function that dials a node's runtime. It opens the first connection itself, to return that error
+// unchanged.
 func (p *plugin) open(ctx context.Context, node string, line cli.NodeLine) (func(context.Context, string, string) (net.Conn, error), error) {
 	o, err := p.on(ctx, node, line)
 	if err != nil {
@@ -284,7 +285,7 @@ func (p *plugin) open(ctx context.Context, node string, line cli.NodeLine) (func
 	}, nil
 }
 
-// hold keeps a connection until take returns it, which happens once. close ends unused connections.
+// hold stores a connection for a single call of take. close closes connections that were not taken.
 func (p *plugin) hold(o *opened, conn net.Conn) (take func() net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -318,7 +319,7 @@ func (p *plugin) close(node string) {
 	}
 }
 
-// there runs a command line on a node with standard streams. The end of standard input interrupts it.
+// there runs a command line on a node with the standard streams. EOF on standard input interrupts it.
 func (p *plugin) there(ctx context.Context, env *cli.Env, node string, line cli.NodeLine) error {
 	o, err := p.on(ctx, node, line)
 	if err != nil {

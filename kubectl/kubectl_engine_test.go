@@ -36,9 +36,9 @@ import (
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// TestMain is the plugin itself where kubectl runs it, and what stands between a node and its runtime.
+// TestMain acts as the plugin when kubectl runs it, and as the relay between a node and its runtime.
 func TestMain(m *testing.M) {
-	env := cli.SystemEnv("v0.0.0-test") // sets the logger of the process before anything else runs in it
+	env := cli.SystemEnv("v0.0.0-test") // sets the process-wide logger before anything else runs
 	switch filepath.Base(os.Args[0]) {
 	case "kubectl-crishim":
 		os.Exit(Main(context.Background(), os.Args[1:], env))
@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// relay serves what another socket serves, in a process that can be stopped.
+// relay forwards a socket to another in a process that the test can stop.
 func relay(at, to string) error {
 	listener, err := net.Listen("unix", at)
 	if err != nil {
@@ -75,7 +75,7 @@ func relay(at, to string) error {
 	}
 }
 
-// startRelay starts a relay of a runtime. It ends after what is registered for cleaning up later.
+// startRelay starts a relay to a runtime. The relay ends after cleanups that are registered later.
 func startRelay(t *testing.T, endpoint string) (relayed string, process *os.Process) {
 	t.Helper()
 	socket := filepath.Join(test.SocketDir(t), "relay.sock")
@@ -95,15 +95,15 @@ func startRelay(t *testing.T, endpoint string) (relayed string, process *os.Proc
 	return "unix://" + socket, cmd.Process
 }
 
-// testCluster is kubectl, and three nodes on a real containerd, with the label pool=web, and others: node-04 is on Docker,
-// the runtime of node-05 can be stopped, and that of node-06 is an old one.
+// testCluster is kubectl and a cluster: three nodes with the label pool=web on a real containerd, node-04 on Docker,
+// node-05 with a runtime that can be stopped, and node-06 with an old runtime.
 type testCluster struct {
 	*kubeapi.Server
 	t       *testing.T
 	env     []string
-	image   string      // with crishim in it
-	web     string      // a pod on node-02
-	runtime *os.Process // of node-05
+	image   string      // contains crishim
+	web     string      // pod on node-02
+	runtime *os.Process // runtime of node-05
 	old     *stubcri.Server
 }
 
@@ -128,8 +128,8 @@ func withCluster(t *testing.T) *testCluster {
 	onDocker, stopped, old := &nodes[3], &nodes[4], &nodes[5]
 	onDocker.Endpoint, onDocker.HostPaths["/var/run/docker.sock"] = "docker://"+engine, engine
 	stopped.Endpoint, c.runtime = startRelay(t, endpoint)
-	options := stubcri.Profiles()["dockershim 1.23"] // has CRI v1alpha2 only
-	old.HostPaths[run] = test.SocketDir(t)           // for pods: the kubelet has a runtime that runs them
+	options := stubcri.Profiles()["dockershim 1.23"] // has only CRI v1alpha2
+	old.HostPaths[run] = test.SocketDir(t)           // for pods: the kubelet uses another runtime
 	options.Socket = filepath.Join(old.HostPaths[run], filepath.Base(endpoint))
 	c.old = stubcri.Start(t, options)
 	c.Server = kubeapi.Start(t, kubeapi.Options{Nodes: nodes})
@@ -139,7 +139,7 @@ func withCluster(t *testing.T) *testCluster {
 	return c
 }
 
-// linkTo makes a link by whose name this program is another one.
+// linkTo links this program under a name that selects another role in TestMain.
 func linkTo(t *testing.T, name string) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -153,7 +153,7 @@ func linkTo(t *testing.T, name string) string {
 	return link
 }
 
-// loadImage loads an image with nothing but crishim in it.
+// loadImage loads an image that contains only crishim.
 func loadImage(t *testing.T, endpoints ...string) string {
 	t.Helper()
 	program, err := os.ReadFile("../bin/crishim")
@@ -208,7 +208,7 @@ func loadImage(t *testing.T, endpoints ...string) string {
 	return tag.Name()
 }
 
-// apply makes a pod and waits until it runs.
+// apply creates a pod and waits until it runs.
 func (c *testCluster) apply(name, node string) {
 	c.t.Helper()
 	manifest := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": %q, "namespace": "default"}, "spec": {"nodeName": %q,
@@ -235,7 +235,7 @@ func (c *testCluster) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs kubectl crishim and wants its exit status, and these texts in what it prints.
+// run runs kubectl crishim and checks its exit status and parts of its output.
 func (c *testCluster) run(line string, code int, wants ...string) string {
 	c.t.Helper()
 	out, err := c.command(append([]string{"crishim"}, strings.Fields(line)...)...).CombinedOutput()
@@ -263,13 +263,13 @@ func (c *testCluster) code(err error) int {
 	return exit.ExitCode()
 }
 
-// left waits until no pod of the plugin is left.
+// left waits until all pods of the plugin are gone.
 func (c *testCluster) left() {
 	c.t.Helper()
 	test.Until(c.t, "the end of all pods of the plugin", func() bool { return len(c.ours()) == 0 })
 }
 
-// ours are the names of the plugin's pods.
+// ours lists the plugin's pods.
 func (c *testCluster) ours() (names []string) {
 	for _, pod := range c.Pods() {
 		if pod.Labels[labelOwner] != "" {
@@ -288,7 +288,7 @@ func (c *testCluster) requests(prefix string) (n int) {
 	return n
 }
 
-// begin starts a command line that goes on, and waits until it runs on its node.
+// begin starts a long-running command line and waits until it runs on its node.
 func (c *testCluster) begin(line string) (cmd *exec.Cmd, errs *test.Buffer) {
 	c.t.Helper()
 	before := c.requests("create pods/exec")
@@ -316,7 +316,7 @@ func (c *testCluster) runs(t *testing.T) {
 	c.t = t
 	c.run("--node node-01 -- version -o json", 0, `"runtimeName": "containerd"`)
 	c.run("--all -- version -o jsonl", 0, `"node":"node-03"`, `"node":"node-05"`, `"runtimeName":"docker"`)
-	c.run("--node node-04 -- ps", 0, "crishim-node-04-") // the pod itself, by the dockershim in it
+	c.run("--node node-04 -- ps", 0, "crishim-node-04-") // the pod itself, through the dockershim in it
 	c.run("pod/"+c.web+" -- logs "+c.web, 0, "begun on node-02\n")
 	c.left()
 
@@ -325,30 +325,30 @@ func (c *testCluster) runs(t *testing.T) {
 	kept := c.ours()
 	c.run("--keep --nodes pool=web -- version", 0, "NODE", "node-01   containerd", "node-02   containerd", "node-03   containerd")
 	c.run("--keep pod/"+c.web+" -- inspect -o name "+c.web, 0, c.web)
-	c.run("--keep --node node-01 -- doctor", 0, "cannot be seen from here") // what is not in the pod has not failed
+	c.run("--keep --node node-01 -- doctor", 0, "cannot be seen from here") // checks that are impossible in the pod are not failures
 	c.run("--keep --node node-01 -- nosuch", 2, "unknown command")
 	c.run("--keep --node node-01 -- inspect nosuch", 1, `crishim: there is no container "nosuch"`)
 	c.run("--keep --nodes pool=web -- stop "+c.web, 1, "node-01 | Would stop", "nothing is done yet: this is on 3 nodes")
 
-	// Standard input, both outputs and the status are those of the command there.
+	// Standard streams and exit status are those of the remote command.
 	sh := c.command("crishim", "--keep", "pod/"+c.web, "--", "exec", "-i", c.web, "sh", "-c", "cat; echo no >&2; exit 7")
 	var out, errs bytes.Buffer
 	sh.Stdin, sh.Stdout, sh.Stderr = strings.NewReader(strings.Repeat("x", 100_000)), &out, &errs
 	if err := sh.Run(); err == nil || c.code(err) != 7 || out.Len() != 100_000 || errs.String() != "no\n" {
 		t.Errorf("got %v, %d bytes, %q", err, out.Len(), errs.String())
 	}
-	// A terminal has a size, which comes a little after the command has begun.
+	// The terminal's size arrives shortly after the command's start.
 	shown, err := pty.StartWithSize(c.command("crishim", "--keep", "--node", "node-02", "--", "exec", "-it", c.web, "sh", "-c", "until stty size | grep 123; do sleep 0.1; done"), &pty.Winsize{Rows: 41, Cols: 123})
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, _ := io.ReadAll(shown) // ends with an error, as terminals do
+	text, _ := io.ReadAll(shown) // returns an error at the end, as terminals do
 	if !strings.Contains(string(text), "41 123") {
 		t.Errorf("got %q", text)
 	}
 	shown.Close()
 
-	// What runs in the pod ends with who has run it.
+	// A command in the pod ends with the local command.
 	for signal, want := range map[os.Signal]int{os.Interrupt: 0, os.Kill: -1} {
 		follow, shown := c.command("crishim", "--keep", "pod/"+c.web, "--", "logs", "-f", c.web), &test.Buffer{}
 		follow.Stdout, follow.Stderr = shown, shown
@@ -371,7 +371,7 @@ func (c *testCluster) runs(t *testing.T) {
 	c.run("--nodes pool=web -- ps", 0)
 	c.left()
 
-	// The pods of the DaemonSet are used, and there is one on each node.
+	// The DaemonSet has a pod on each node, which is used.
 	manifests, err := c.command("kustomize", "../packaging/kubernetes/base").Output()
 	if err != nil {
 		t.Fatal(err)
@@ -389,14 +389,14 @@ func (c *testCluster) runs(t *testing.T) {
 	if made := c.requests("create pods ") - before; made != 0 {
 		t.Errorf("%d pods were made next to those of the DaemonSet", made)
 	}
-	c.run("pod/"+c.web+" -n default -- stop -t 1 "+c.web, 0) // has not the rights
+	c.run("pod/"+c.web+" -n default -- stop -t 1 "+c.web, 0) // lacks the rights
 	c.left()
 	if out, err := c.command("delete", "-k", "../packaging/kubernetes/base").CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-// A node that hangs costs the others nothing, and ends with its deadline.
+// A hanging node does not delay others and fails at its deadline.
 func (c *testCluster) stops(t *testing.T) {
 	c.t = t
 	signal := func(s syscall.Signal) {
@@ -408,7 +408,7 @@ func (c *testCluster) stops(t *testing.T) {
 	defer signal(syscall.SIGCONT)
 	others := []string{"node-01   containerd", "node-02   containerd", "node-03   containerd", "node-04   docker", "node-06   docker"}
 
-	// In the middle of a command line, which still hears a signal.
+	// The node hangs during a command line, which still reacts to a signal.
 	watch, shown := c.command("crishim", "--keep", "--node", "node-05", "--", "stats", "--watch", c.web), &test.Buffer{}
 	watch.Stdout, watch.Stderr = shown, shown
 	if err := watch.Start(); err != nil {
@@ -422,14 +422,14 @@ func (c *testCluster) stops(t *testing.T) {
 	if err := watch.Wait(); err == nil || c.code(err) != 143 {
 		t.Errorf("got %v, %s", err, shown)
 	}
-	// Before one begins in the pod that was kept, and before there is a pod.
+	// The node hangs before a command starts in a kept pod, and before a pod exists.
 	c.run("--node node-05 --node-timeout 2s -- version", 1, "crishim: node node-05: no answer within 2s\n")
 	c.run("--all --node-timeout 15s -- version", 1, append(others, "crishim: node-05: no answer within 15s: its pod does not start: the kubelet has not begun with it\n")...)
 	signal(syscall.SIGCONT)
 	c.left()
 }
 
-// A runtime that has no CRI v1 is asked by v1alpha2. What it lacks is said of that node.
+// A runtime without CRI v1 is used with v1alpha2. Errors about missing features name the node.
 func (c *testCluster) hasAnOldRuntime(t *testing.T) {
 	c.t = t
 	c.old.AddContainer(c.old.AddPod("default", "older"), "main")
@@ -447,7 +447,7 @@ func (c *testCluster) hasAnOldRuntime(t *testing.T) {
 	c.left()
 }
 
-// inPods are the command lines that run in pods.
+// inPods lists the command lines that run in pods.
 func inPods() (lines []string) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, file := range files {
@@ -459,7 +459,7 @@ func inPods() (lines []string) {
 	return lines
 }
 
-// isGone reports whether one sentence says that a node's kubelet is gone, before or in the middle of a call.
+// isGone reports whether the only error is that the node's kubelet is gone, before or during a call.
 func isGone(errs, node string) bool {
 	return strings.Count(errs, "crishim: ") == 1 && strings.Contains(errs, node) && strings.Contains(errs, ": its kubelet is gone: ")
 }
@@ -478,7 +478,7 @@ func (c *testCluster) fails(t *testing.T) {
 	c.SetState("node-01", kubeapi.Ready)
 	c.left()
 
-	// A signal ends what waits.
+	// A signal ends a waiting command.
 	cmd, errs = c.begin("--node node-03 -- wait --for exited " + c.web)
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -488,7 +488,7 @@ func (c *testCluster) fails(t *testing.T) {
 	}
 	c.left()
 
-	// One of many nodes that goes away has failed, and the others go on.
+	// If one of several nodes disappears, it fails and the others continue.
 	before := c.requests("create pods/exec")
 	cmd, errs = c.begin("--nodes pool=web --yes -- exec " + c.web + " sleep 2")
 	test.Until(t, "three sessions", func() bool { return c.requests("create pods/exec") == before+6 })
@@ -499,7 +499,7 @@ func (c *testCluster) fails(t *testing.T) {
 	c.SetState("node-03", kubeapi.Ready)
 	c.left()
 
-	// On many nodes a signal ends all of them.
+	// A signal ends the command on all nodes.
 	before = c.requests("create pods/exec")
 	cmd, errs = c.begin("--nodes pool=web --yes -- exec " + c.web + " sleep 100")
 	test.Until(t, "three sessions", func() bool { return c.requests("create pods/exec") == before+6 })
@@ -511,7 +511,7 @@ func (c *testCluster) fails(t *testing.T) {
 	}
 	c.left()
 
-	// A node that does not answer an exec is given up by its deadline.
+	// A node that does not answer an exec fails at its deadline.
 	c.run("--keep --node node-02 -- version", 0)
 	c.SetState("node-02", kubeapi.Hanging)
 	c.run("--keep --node node-02 --node-timeout 1s -- version", 1, "crishim: node node-02: no answer within 1s")
@@ -526,7 +526,7 @@ func (c *testCluster) fails(t *testing.T) {
 	c.run("--node node-02 -- version", 0)
 	c.left()
 
-	// Who is killed removes nothing; the next one does.
+	// A killed command removes nothing. The next one does.
 	cmd, _ = c.begin("--node node-03 -- events")
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -539,12 +539,12 @@ func (c *testCluster) fails(t *testing.T) {
 	c.left()
 }
 
-// Without WebSockets, as with older servers and some proxies, there is SPDY.
+// SPDY is used if WebSockets are not supported, as with older servers and some proxies.
 func (c *testCluster) older(t *testing.T) {
 	c.t = t
 	defer c.Forbid("get", "pods/exec")()
 	c.run("--node node-01 -- inspect nosuch", 1, `crishim: there is no container "nosuch"`)
-	// SPDY has no word for a connection that broke.
+	// SPDY does not report a lost connection.
 	cmd, errs := c.begin("--node node-02 -- events")
 	c.Vanish("node-02")
 	if err := cmd.Wait(); err == nil || c.code(err) != 1 || !isGone(errs.String(), "node node-02") {
@@ -556,7 +556,7 @@ func (c *testCluster) older(t *testing.T) {
 	c.left()
 }
 
-// Fifty nodes are asked at once.
+// TestManyNodesOnEngine queries fifty nodes at once.
 func TestManyNodesOnEngine(t *testing.T) {
 	if os.Getenv("CRISHIM_TEST_LONG") == "" {
 		t.Skip("long: CRISHIM_TEST_LONG=1 runs it")
@@ -587,7 +587,7 @@ func TestManyNodesOnEngine(t *testing.T) {
 			}
 		}
 	}})
-	// The program itself: that of this test has more in it, which would count as memory.
+	// Run the real program, because the test binary uses more memory.
 	plugin := exec.CommandContext(t.Context(), "../bin/kubectl-crishim", "--kubeconfig", s.Kubeconfig, "--image", image, "--all", "--node-timeout", "5m", "--", "ps", "--name", "crishim", "-q")
 	var out, errs test.Buffer
 	plugin.Stdout, plugin.Stderr = &out, &errs
@@ -614,8 +614,8 @@ func TestManyNodesOnEngine(t *testing.T) {
 	test.Until(t, "the end of all pods", func() bool { return len(s.Pods()) == 0 })
 }
 
-// highWater returns the most memory, in KiB, that a process has had in RAM, when that has ended. What wait4 tells of a child
-// begins with the memory of its parent.
+// highWater returns the peak resident memory of a process in KiB after the process has ended. The value from wait4
+// would include memory of the parent.
 func highWater(pid int) <-chan int {
 	result := make(chan int, 1)
 	go func() {
@@ -623,7 +623,7 @@ func highWater(pid int) <-chan int {
 		for {
 			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 			_, after, found := strings.Cut(string(status), "VmHWM:")
-			if err != nil || !found { // a zombie has none
+			if err != nil || !found { // a zombie has no memory
 				result <- most
 				return
 			}

@@ -23,7 +23,7 @@ import (
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// stubCluster is a cluster whose nodes are a stub of a runtime. No command runs there: it is for what fails before.
+// stubCluster is a cluster whose nodes use a stub runtime. It runs no commands, so it is for failures before the exec.
 type stubCluster struct {
 	*kubeapi.Server
 	t    *testing.T
@@ -41,7 +41,7 @@ func withStub(t *testing.T) *stubCluster {
 	return &stubCluster{kubeapi.Start(t, kubeapi.Options{Nodes: nodes}), t, stub}
 }
 
-// run runs the plugin and returns its exit status and what it says.
+// run runs the plugin and returns its exit status and error output.
 func (c *stubCluster) run(ctx context.Context, line string) (status int, errs string) {
 	c.t.Helper()
 	var out, err test.Buffer
@@ -52,7 +52,7 @@ func (c *stubCluster) run(ctx context.Context, line string) (status int, errs st
 	return status, err.String()
 }
 
-// left waits until no pod is left, neither at the API server nor in the runtime.
+// left waits until neither the API server nor the runtime has a pod.
 func (c *stubCluster) left() {
 	c.t.Helper()
 	test.Until(c.t, "the end of all pods", func() bool {
@@ -117,7 +117,7 @@ func TestPodsThatDoNotStart(t *testing.T) {
 	c.left()
 }
 
-// Who gives up, before pods run or while an exec is answered, leaves nothing.
+// An interrupt before pods run or before an exec is answered leaves nothing behind.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"RunPodSandbox", "Exec"} {
@@ -149,7 +149,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// made returns how many pods have been created.
+// made returns the number of created pods.
 func (c *stubCluster) made() (n int) {
 	for _, r := range c.Requests() {
 		if strings.HasPrefix(r, "create pods ") {
@@ -159,7 +159,7 @@ func (c *stubCluster) made() (n int) {
 	return n
 }
 
-// plugin returns the plugin, connected to the API server, with what it warns of.
+// plugin returns a connected plugin and its warnings.
 func (c *stubCluster) plugin() (*plugin, *test.Buffer) {
 	c.t.Helper()
 	warnings := &test.Buffer{}
@@ -174,7 +174,7 @@ func (c *stubCluster) plugin() (*plugin, *test.Buffer) {
 	return p, warnings
 }
 
-// create makes a pod on node-01 that anybody could make.
+// create creates a pod on node-01 without special permissions.
 func (c *stubCluster) create(p *plugin, name string, labels map[string]string, change func(*corev1.PodSpec)) {
 	c.t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: corev1.PodSpec{
@@ -187,8 +187,8 @@ func (c *stubCluster) create(p *plugin, name string, labels map[string]string, c
 	}
 }
 
-// A pod with the labels of one that may be used, but without a runtime or the node's namespaces, is not used: who may not
-// make one with these could make it.
+// A pod with crishim's labels, but without the runtime or the node's namespaces, is not used, because unprivileged
+// users can create it.
 func TestForgedPods(t *testing.T) {
 	t.Parallel()
 	c := withStub(t)
@@ -212,7 +212,7 @@ func TestForgedPods(t *testing.T) {
 	}
 }
 
-// A pod that is named may be on no node yet.
+// A named pod may not be scheduled yet.
 func TestPodWithoutANode(t *testing.T) {
 	t.Parallel()
 	c := withStub(t)
@@ -229,7 +229,7 @@ func TestPodWithoutANode(t *testing.T) {
 	}
 }
 
-// What another has left is only removed when its time is over, and it is no matter where it may not be.
+// Leftovers of other users are only removed after their deadline. It does not matter if this is forbidden.
 func TestLeftoversOfOthers(t *testing.T) {
 	t.Parallel()
 	c := withStub(t)
@@ -262,7 +262,7 @@ func TestLeftoversOfOthers(t *testing.T) {
 	}
 }
 
-// A command line without --keep removes all that those before it have kept, whatever their rights.
+// A command line without --keep removes all kept pods, whatever their rights.
 func TestKeptPodsAreRemoved(t *testing.T) {
 	t.Parallel()
 	c := withStub(t)
@@ -276,7 +276,7 @@ func TestKeptPodsAreRemoved(t *testing.T) {
 	c.left()
 }
 
-// On a terminal, too, Ctrl-C interrupts what a kubelet does not answer.
+// On a terminal too, Ctrl-C interrupts a request that the kubelet does not answer.
 func TestInterruptedOnATerminal(t *testing.T) {
 	t.Parallel()
 	c := withStub(t)
@@ -295,7 +295,7 @@ func TestInterruptedOnATerminal(t *testing.T) {
 	if _, err := terminal.WriteString("\x03"); err != nil {
 		t.Fatal(err)
 	}
-	text, _ := io.ReadAll(terminal) // ends with an error, as terminals do
+	text, _ := io.ReadAll(terminal) // returns an error at the end, as terminals do
 	var exit *exec.ExitError
 	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 130 || string(text) != "^Ccrishim: interrupted\r\n" {
 		t.Errorf("got %v, %q", err, text)
@@ -303,7 +303,7 @@ func TestInterruptedOnATerminal(t *testing.T) {
 	c.SetState("node-01", kubeapi.Ready)
 }
 
-// top opens a node again for each of its keys: every first connection is used once, or ends with the node.
+// Interactive commands such as top open a node repeatedly. Each first connection is used once or closed with the node.
 func TestFirstConnections(t *testing.T) {
 	t.Parallel()
 	o := &opened{release: func() {}}
@@ -326,7 +326,7 @@ func TestFirstConnections(t *testing.T) {
 	}
 }
 
-// Wrong flags are said before anything is asked.
+// Usage errors are reported before any request.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	c := &stubCluster{Server: &kubeapi.Server{Kubeconfig: "/nonexistent"}, t: t}
@@ -352,7 +352,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// A build that is no release has no image, and says so before it makes a pod.
+// A development build has no image and fails before it creates a pod.
 func TestImageOfAVersion(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]string{

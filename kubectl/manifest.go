@@ -19,27 +19,26 @@ import (
 
 func defaultImage(version string) string { return "ghcr.io/crishim/crishim:" + version }
 
-// The lifetime of a pod that is not removed: the deadline of the command line and spareTime, or without a deadline
-// longestLife.
+// The lifetime of a pod that is not removed is the deadline of the command line plus spareTime, or longestLife without
+// a deadline.
 const (
 	spareTime   = 2 * time.Minute
 	longestLife = 12 * time.Hour
 )
 
-// Labels and annotations of our own pods.
 const (
-	labelOwner        = "io.crishim.owner"   // who makes and removes it: a user on a machine
-	labelKept         = "io.crishim.kept"    // with --keep
-	annotationProcess = "io.crishim.process" // the owner's process that removes it
-	annotationSocket  = "io.crishim.socket"  // the socket that is mounted
+	labelOwner        = "io.crishim.owner"   // creator of the pod: a user on a machine
+	labelKept         = "io.crishim.kept"    // created with --keep
+	annotationProcess = "io.crishim.process" // process that removes the pod
+	annotationSocket  = "io.crishim.socket"  // socket that is mounted
 	annotationVerb    = "io.crishim.command" // the verb, for people who look at the pod
 )
 
-const volumeRuntime = "runtime" // has the socket of the node's runtime
+const volumeRuntime = "runtime" // volume with the socket of the node's runtime
 
-// podFor returns a pod for one command line on a node. It has the host's network, because the streaming server listens on
-// loopback there, and the host's processes, because verbs show their pids. It is not privileged, but has the socket of the
-// runtime, which is as much as root on the node: the right to create it has to be given with care.
+// podFor returns a pod for a command line on a node. It uses the host's network, because the streaming server listens
+// on loopback there, and the host's PID namespace, because verbs show pids. It is not privileged, but access to the
+// runtime's socket is equivalent to root on the node: grant the right to create such pods with care.
 func podFor(node *corev1.Node, line cli.NodeLine, image string, keep bool) *corev1.Pod {
 	life := longestLife
 	if line.Deadline > 0 && !keep {
@@ -66,9 +65,9 @@ func podFor(node *corev1.Node, line cli.NodeLine, image string, keep bool) *core
 				Name: kube.ClusterContainer, Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
 				Command: []string{kube.ClusterProgram, kube.IdleWord},
 				Env: []corev1.EnvVar{
-					{Name: "CONTAINER_RUNTIME_ENDPOINT", Value: endpointAt(socket)}, // there is no other
+					{Name: "CONTAINER_RUNTIME_ENDPOINT", Value: endpointAt(socket)}, // skips discovery
 				},
-				Resources: corev1.ResourceRequirements{ // as packaging/kubernetes/base
+				Resources: corev1.ResourceRequirements{ // as in packaging/kubernetes/base
 					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1m"), corev1.ResourceMemory: resource.MustParse("16Mi")},
 					Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")},
 				},
@@ -77,7 +76,7 @@ func podFor(node *corev1.Node, line cli.NodeLine, image string, keep bool) *core
 					Privileged: ptr.To(false), AllowPrivilegeEscalation: ptr.To(false),
 					Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 					SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-					SELinuxOptions: &corev1.SELinuxOptions{Type: "spc_t"}, // no other may speak to the runtime
+					SELinuxOptions: &corev1.SELinuxOptions{Type: "spc_t"}, // other types cannot connect to the runtime
 				},
 			}},
 		},
@@ -92,7 +91,7 @@ func podFor(node *corev1.Node, line cli.NodeLine, image string, keep bool) *core
 	}
 	reading := corev1.VolumeMount{ReadOnly: true}
 	own("tmp", "/tmp")
-	own("run", "/run/crishim") // of the embedded dockershim
+	own("run", "/run/crishim") // for the embedded dockershim
 	host(volumeRuntime, socket, corev1.HostPathSocket, reading)
 	switch {
 	case line.Rights == kube.RightsRead && (line.Logs || keep):
@@ -108,7 +107,7 @@ func podFor(node *corev1.Node, line cli.NodeLine, image string, keep bool) *core
 	return pod
 }
 
-// endpointAt returns the endpoint of a socket that socketOf has chosen.
+// endpointAt returns the endpoint for a socket from socketOf.
 func endpointAt(socket string) string {
 	if socket == client.DockerSocket {
 		return "docker://" + socket
@@ -123,10 +122,10 @@ func addVolume(pod *corev1.Pod, name, path string, mount corev1.VolumeMount, sou
 	c.VolumeMounts = append(c.VolumeMounts, mount)
 }
 
-// kubeadmSocket is the annotation in which kubeadm notes a node's socket.
+// kubeadmSocket is the annotation in which kubeadm records a node's socket.
 const kubeadmSocket = "kubeadm.alpha.kubernetes.io/cri-socket"
 
-// socketOf returns the socket to mount: the one that the command line names, else that of the node's runtime.
+// socketOf returns the socket to mount: the one in the command line, else the socket of the node's runtime.
 func socketOf(node *corev1.Node, named string) string {
 	for _, endpoint := range []string{named, node.Annotations[kubeadmSocket]} {
 		if endpoint == "" {
@@ -149,14 +148,14 @@ func socketOf(node *corev1.Node, named string) string {
 	case runtime == "cri-o":
 		return client.KnownSocket("CRI-O")
 	case runtime == "docker" && err == nil && kubelet.LessThan(version.MajorMinor(1, 24)):
-		return client.DockerSocket // of a kubelet with the dockershim
+		return client.DockerSocket // socket of a kubelet with dockershim
 	case runtime == "docker":
 		return client.KnownSocket("cri-dockerd")
 	}
 	return client.KnownSocket("containerd")
 }
 
-// pendingReason returns why a pod does not run, from its events, conditions and containers.
+// pendingReason returns the reason why a pod does not run from its events, conditions and containers.
 func pendingReason(pod *corev1.Pod, events []corev1.Event) string {
 	for i := len(events) - 1; i >= 0; i-- {
 		if e := events[i]; e.Type == corev1.EventTypeWarning {
@@ -188,7 +187,7 @@ func pendingReason(pod *corev1.Pod, events []corev1.Event) string {
 	return cmp.Or(pod.Status.Reason, string(pod.Status.Phase))
 }
 
-// stuck returns why a pod will never run, "" where it may.
+// stuck returns the reason why a pod will never run, or "".
 func stuck(pod *corev1.Pod) string {
 	for _, c := range pod.Status.ContainerStatuses {
 		switch w := c.State.Waiting; {
@@ -205,7 +204,7 @@ func stuck(pod *corev1.Pod) string {
 	return over(pod)
 }
 
-// over returns why a pod has ended or is about to, "" where it is not.
+// over returns the reason why a pod has ended or is ending, or "".
 func over(pod *corev1.Pod) string {
 	switch {
 	case pod.DeletionTimestamp != nil:

@@ -12,7 +12,7 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// A pod has what its verb needs and no more: what reads has no mount of the host that it could write to.
+// A pod has only the mounts that its verb needs. For read-only verbs all mounts of the host are read-only.
 func TestPodForAVerb(t *testing.T) {
 	t.Parallel()
 	containerd := nodeWith("containerd://1.7.2", "v1.30.0", nil)
@@ -20,7 +20,7 @@ func TestPodForAVerb(t *testing.T) {
 		rights     string
 		files      bool
 		keep       bool
-		mounts     []string // of the host; those that can be written to end with " rw"
+		mounts     []string // host mounts; writable ones end with " rw"
 		privileged bool
 	}{
 		"reads":                 {kube.RightsRead, false, false, []string{"/run/containerd/containerd.sock"}, false},

@@ -22,7 +22,7 @@ import (
 	"github.com/crishim/crishim/internal/test/kubeapi"
 )
 
-// released returns the version that CHANGELOG.md begins with, which a release has as its tag.
+// released returns the first version in CHANGELOG.md, which is the tag of a release.
 func released(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../CHANGELOG.md")
@@ -36,14 +36,14 @@ func released(t *testing.T) string {
 	return string(title[1])
 }
 
-// overlay is what a folder of packaging/kubernetes builds.
+// overlay is the build result of a folder of packaging/kubernetes.
 type overlay struct {
-	objects []string // their kinds and names
+	objects []string // kinds and names
 	set     appsv1.DaemonSet
-	roles   map[string][]string // their rights
+	roles   map[string][]string // rights by role
 }
 
-// build builds a folder as kubectl kustomize does, and decodes what comes of it strictly.
+// build builds a folder like kubectl kustomize and decodes the result strictly.
 func build(t *testing.T, name string) overlay {
 	t.Helper()
 	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join("../packaging/kubernetes", name))
@@ -80,7 +80,7 @@ func build(t *testing.T, name string) overlay {
 	return o
 }
 
-// TestRolesAreWhatThePluginNeeds: what it asks the API server is what the roles for it allow, and no less.
+// TestRolesAreWhatThePluginNeeds checks that the roles allow exactly the plugin's requests.
 func TestRolesAreWhatThePluginNeeds(t *testing.T) {
 	t.Parallel()
 	c := withStub(t)
@@ -89,7 +89,7 @@ func TestRolesAreWhatThePluginNeeds(t *testing.T) {
 	c.run(t.Context(), "--all --node-timeout 2s -- version")
 	c.run(t.Context(), "--node node-01 -- version")
 	c.left()
-	asked := map[string]bool{"get pods/exec": true} // which a WebSocket is by roles, and here only when it is forbidden
+	asked := map[string]bool{"get pods/exec": true} // for WebSockets; not recorded by the test server
 	for _, r := range c.Requests() {
 		words := strings.Fields(r)
 		asked[words[0]+" "+words[1]] = true
@@ -105,7 +105,7 @@ func TestRolesAreWhatThePluginNeeds(t *testing.T) {
 	}
 }
 
-// hostPaths are what a pod has of the host.
+// hostPaths returns the host paths in a pod's volumes.
 func hostPaths(spec corev1.PodSpec) map[string]bool {
 	paths := map[string]bool{}
 	for _, v := range spec.Volumes {
@@ -123,13 +123,14 @@ func envNames(c corev1.Container) (names []string) {
 	return names
 }
 
-// TestDaemonSetIsWhatThePluginLooksFor: it stands where the plugin looks, and may do no more than a pod of the plugin.
+// TestDaemonSetIsWhatThePluginLooksFor checks that the plugin finds the DaemonSet's pods and that they have no more
+// rights than the plugin's own pods.
 func TestDaemonSetIsWhatThePluginLooksFor(t *testing.T) {
 	t.Parallel()
 	for name, rights := range map[string]string{"base": kube.RightsRead, "change": kube.RightsChange, "metrics": kube.RightsRead} {
 		built := build(t, name)
 		want := []string{"ClusterRole crishim-exec", "ClusterRole crishim-nodes", "ClusterRole crishim-pods", "DaemonSet crishim", "Namespace crishim", "ServiceAccount crishim"}
-		if slices.Sort(built.objects); !slices.Equal(built.objects, want) { // no user is bound to a role
+		if slices.Sort(built.objects); !slices.Equal(built.objects, want) { // no role binding to a user
 			t.Errorf("%s: got %q", name, built.objects)
 		}
 		if diff := cmp.Diff(map[string][]string{

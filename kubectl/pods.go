@@ -26,39 +26,38 @@ import (
 	"github.com/crishim/crishim/internal/proctree"
 )
 
-// Timeouts.
 const (
-	startTimeout = 2 * time.Minute // of a pod
-	quietTime    = 3 * time.Second // until a terminal shows what a pod waits for
-	askTimeout   = 3 * time.Second // of asking why something has failed
+	startTimeout = 2 * time.Minute // start of a pod
+	quietTime    = 3 * time.Second // delay before a terminal shows the reason for waiting
+	askTimeout   = 3 * time.Second // query for the reason of a failure
 	endTimeout   = 10 * time.Second
 )
 
-// pods are the pods that command lines run in, all in one namespace.
+// pods manages the pods in which command lines run. All are in one namespace.
 type pods struct {
 	cluster   *cluster
 	options   *options
 	namespace string
 	owner     string
 	process   string
-	say       func(error) // shows on a terminal what is waited for
-	warn      func(error) // may be called at the same time as others
+	say       func(error) // shows the reason for waiting on a terminal
+	warn      func(error) // may be called concurrently
 
-	standing map[string]*corev1.Pod   // of the DaemonSet, by node
-	kept     map[string][]*corev1.Pod // of command lines before this one, by node
+	standing map[string]*corev1.Pod   // pods of the DaemonSet by node
+	kept     map[string][]*corev1.Pod // pods kept by earlier command lines, by node
 
-	stop       context.CancelFunc // the watch
+	stop       context.CancelFunc // stops the watch
 	background sync.WaitGroup     // the watch and removals
 	watching   sync.Once
 
-	mu      sync.Mutex           // guards what follows
-	made    map[string]types.UID // to be removed, by name; the id is not known before the answer
+	mu      sync.Mutex           // guards the fields below
+	made    map[string]types.UID // pods to remove: uids by name; "" until the create request is answered
 	seen    map[string]*corev1.Pod
-	failure error         // of the watch
-	changed chan struct{} // closed with the next change of seen or failure
+	failure error         // error of the watch
+	changed chan struct{} // closed at the next change of seen or failure
 }
 
-// newPods lists the pods of crishim, and starts to remove leftovers.
+// newPods lists crishim's pods and starts to remove leftovers.
 func newPods(ctx context.Context, c *cluster, o *options, warn func(error)) (*pods, error) {
 	p := &pods{
 		cluster: c, options: o, standing: map[string]*corev1.Pod{}, kept: map[string][]*corev1.Pod{}, made: map[string]types.UID{},
@@ -69,9 +68,9 @@ func newPods(ctx context.Context, c *cluster, o *options, warn func(error)) (*po
 	if !o.namespaceGiven || o.pod != "" {
 		_, err := c.api.Namespaces().Get(ctx, kube.ClusterNamespace, metav1.GetOptions{})
 		switch {
-		case !apierrors.IsNotFound(err): // a user who may not get it may still use it
+		case !apierrors.IsNotFound(err): // a user who may not get the namespace may still use it
 			p.namespace = kube.ClusterNamespace
-		case o.namespaceGiven: // that of the pod that was named
+		case o.namespaceGiven: // namespace of the named pod
 			p.namespace = metav1.NamespaceDefault
 		}
 	}
@@ -85,7 +84,7 @@ func newPods(ctx context.Context, c *cluster, o *options, warn func(error)) (*po
 	return p, nil
 }
 
-// classify notes a pod that command lines can run in, and removes a leftover.
+// classify records a pod that command lines can use, and removes a leftover.
 func (p *pods) classify(pod *corev1.Pod) {
 	node, ours, kept := pod.Spec.NodeName, pod.Labels[labelOwner] == p.owner, pod.Labels[labelKept] != ""
 	switch {
@@ -97,7 +96,7 @@ func (p *pods) classify(pod *corev1.Pod) {
 	case ours && (over(pod) != "" || !kept && proctree.HasEnded(pod.Annotations[annotationProcess])):
 		p.remove(pod.Name, pod.UID)
 	case hasExpired(pod):
-		p.background.Go(func() { _ = p.delete(pod.Name, pod.UID) }) // who made it may be the only one who is allowed to
+		p.background.Go(func() { _ = p.delete(pod.Name, pod.UID) }) // possibly only its creator is allowed to
 	case ours && kept && isRunning(pod) && hasRuntime(pod):
 		p.kept[node] = append(p.kept[node], pod)
 	}
@@ -111,25 +110,25 @@ func isRunning(pod *corev1.Pod) bool {
 	})
 }
 
-// hasExpired reports whether a pod of any user has ended after its deadline: no command waits for it.
+// hasExpired reports whether any user's pod has ended after its deadline, so that no command waits for it.
 func hasExpired(pod *corev1.Pod) bool {
 	life := pod.Spec.ActiveDeadlineSeconds
 	return over(pod) != "" && life != nil && time.Since(pod.CreationTimestamp.Time) > time.Duration(*life)*time.Second
 }
 
-// hasRuntime reports whether a pod has its runtime and its namespaces from the node. Anyone who may create pods can forge
-// labels, and would then see what is typed and decide what is shown; only who is root on nodes anyway may create these.
+// hasRuntime reports whether a pod has the node's runtime and namespaces. Users who may create pods can forge labels
+// and could then read input and fake output. Only users who are root on nodes anyway can create pods with the runtime.
 func hasRuntime(pod *corev1.Pod) bool {
 	return pod.Spec.HostPID && pod.Spec.HostNetwork && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == volumeRuntime && v.HostPath != nil })
 }
 
-// allows reports whether a command line may run in a pod with these rights.
+// allows reports whether a pod with these rights may run a command line that needs the given ones.
 func allows(rights, needed string) bool {
 	order := []string{kube.RightsRead, kube.RightsChange, kube.RightsHost}
 	return slices.Contains(order, needed) && slices.Index(order, rights) >= slices.Index(order, needed)
 }
 
-// on returns a running pod on a node for a command line, and a function to call when that has ended.
+// on returns a running pod on a node for a command line, and a function to call at its end.
 func (p *pods) on(ctx context.Context, node string, line cli.NodeLine) (*corev1.Pod, func(), error) {
 	p.watching.Do(func() {
 		var ctx context.Context
@@ -193,14 +192,14 @@ func (p *pods) releaser(pod *corev1.Pod) func() {
 	return func() { p.remove(pod.Name, pod.UID) }
 }
 
-// podName returns a name of at most 63 characters with the node's.
+// podName returns a name of at most 63 characters that contains the node's name.
 func podName(node string) string {
 	const prefix, unique = "crishim-", 6
 	short := strings.Trim(strings.ReplaceAll(node, ".", "-")[:min(len(node), validation.DNS1123LabelMaxLength-len(prefix)-unique-1)], "-")
 	return prefix + short + "-" + rand.String(unique)
 }
 
-// create does not end with ctx: an interrupted request may have created the pod.
+// create ignores the end of ctx during the request, because an interrupted request may have created the pod.
 func (p *pods) create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -215,7 +214,7 @@ func (p *pods) create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error)
 	switch {
 	case err == nil:
 		return created, nil
-	case errors.As(err, &answer): // it is not there
+	case errors.As(err, &answer): // the pod was not created
 		p.mu.Lock()
 		delete(p.made, pod.Name)
 		p.mu.Unlock()
@@ -253,7 +252,7 @@ func (p *pods) start(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) 
 	}
 }
 
-// events returns the events of the pod, none without the right to read them.
+// events returns the pod's events, or nil without permission.
 func (p *pods) events(ctx context.Context, pod *corev1.Pod) []corev1.Event {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -265,7 +264,7 @@ func (p *pods) events(ctx context.Context, pod *corev1.Pod) []corev1.Event {
 	return list.Items
 }
 
-// watch keeps the state of all pods up to date.
+// watch tracks the state of all pods.
 func (p *pods) watch(ctx context.Context) {
 	note := func(do func()) {
 		p.mu.Lock()
@@ -296,12 +295,12 @@ func (p *pods) watch(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(time.Second / 2): // of a server that ends watches at once
+		case <-time.After(time.Second / 2): // the server may end watches at once
 		}
 	}
 }
 
-// look returns the last known state of a pod, and a channel that is closed with the next change.
+// look returns the last known state of a pod, and a channel that is closed at the next change.
 func (p *pods) look(name string) (*corev1.Pod, <-chan struct{}, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -346,10 +345,10 @@ func (p *pods) end() {
 	p.background.Wait()
 }
 
-// identity returns what stands for the user on this machine, until its next boot, and for this process. A pod whose
-// process has ended was left behind.
+// identity identifies the user on this machine until its next boot, and this process. A pod whose process has ended is
+// a leftover.
 func identity() (owner, process string) {
-	scope := cmp.Or(proctree.Scope(), rand.String(20)) // where it is not known, no pod is taken for one that was left behind
+	scope := cmp.Or(proctree.Scope(), rand.String(20)) // with a random scope no pod is considered a leftover
 	if self, err := proctree.Find(os.Getpid()); err == nil {
 		process = self.Mark()
 	}

@@ -25,19 +25,19 @@ import (
 )
 
 const (
-	openTimeout  = 30 * time.Second // how long a kubelet may take to begin a session
-	leaveTimeout = 2 * time.Second  // how long a process may take to end after its standard input has
+	openTimeout  = 30 * time.Second // limit for a kubelet to start a session
+	leaveTimeout = 2 * time.Second  // limit for a process to end after EOF on its stdin
 )
 
-// relayConn is a connection to a socket on a node by the standard streams of an exec.
+// relayConn is a connection to a socket on a node through the standard streams of an exec.
 type relayConn struct {
-	net.Conn                         // our end of a pipe
-	cut      context.CancelCauseFunc // the exec
+	net.Conn                         // local end of a pipe
+	cut      context.CancelCauseFunc // cancels the exec
 	ended    chan struct{}
-	err      error // why the exec has ended, once it has
+	err      error // reason why the exec has ended
 }
 
-// dial connects to the runtime of a node, or to an address of its loopback.
+// dial connects to the runtime of a node, or to an address on its loopback.
 func (p *pods) dial(ctx context.Context, pod *corev1.Pod, line cli.NodeLine, address string) (net.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func (p *pods) dial(ctx context.Context, pod *corev1.Pod, line cli.NodeLine, add
 	return r, nil
 }
 
-// Read reads what the socket sends. Where the exec has failed, its error is the end.
+// Read reads data from the socket. If the exec has failed, it returns that error instead of EOF.
 func (r *relayConn) Read(b []byte) (int, error) {
 	n, err := r.Conn.Read(b)
 	return n, r.why(err)
@@ -98,7 +98,7 @@ func (r *relayConn) why(err error) error {
 	}
 }
 
-// Close ends the exec by the end of its standard input.
+// Close ends the exec by EOF on its standard input.
 func (r *relayConn) Close() error {
 	time.AfterFunc(leaveTimeout, func() { r.cut(nil) })
 	return r.Conn.Close()
@@ -111,15 +111,15 @@ func (f *firstLine) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// text returns the line as data of the node, without the name before crishim's errors.
+// text returns the line without the prefix "crishim: ". It is untrusted, because it comes from the node.
 func (f *firstLine) text() string {
 	line, _, _ := strings.Cut(f.line.String(), "\n")
 	return output.Sanitize(strings.TrimPrefix(line, "crishim: "))
 }
 
-// exec runs crishim in a pod and returns its exit status. The end of ctx ends the connection to it.
+// exec runs crishim in a pod and returns its exit status. The connection is closed when ctx ends.
 func (p *pods) exec(ctx context.Context, pod *corev1.Pod, line cli.NodeLine, args []string, in io.Reader, stdout, stderr io.Writer) (int, error) {
-	var refusal error // of a WebSocket; SPDY, which is next, does not have what the server says
+	var refusal error // error of the WebSocket; the SPDY fallback does not report the server's reason
 	executor, err := p.executor(pod, args, &refusal)
 	if err != nil {
 		return 0, err
@@ -132,7 +132,7 @@ func (p *pods) exec(ctx context.Context, pod *corev1.Pod, line cli.NodeLine, arg
 	unanswered := time.AfterFunc(openTimeout, func() { giveUp(fmt.Errorf("its kubelet has not begun a session within %s", openTimeout)) })
 	defer unanswered.Stop()
 
-	// The library may still write when an exec has been given up.
+	// The library may still write after the exec was abandoned.
 	out, errs := &closableWriter{to: stdout}, &closableWriter{to: stderr}
 	defer out.close()
 	defer errs.close()
@@ -142,14 +142,14 @@ func (p *pods) exec(ctx context.Context, pod *corev1.Pod, line cli.NodeLine, arg
 	}()
 	select {
 	case err = <-ended:
-	case <-ctx.Done(): // client-go waits for the answer to a WebSocket's handshake without end
+	case <-ctx.Done(): // client-go waits for a WebSocket handshake without limit
 		return 0, context.Cause(ctx)
 	}
 	var exit utilexec.CodeExitError
 	switch {
 	case err == nil && refusal == nil:
 		return 0, nil
-	case err == nil: // over SPDY a connection that is cut is a success, too
+	case err == nil: // over SPDY a lost connection is reported as success
 		return 0, p.lostError(ctx, pod, nil, nil)
 	case errors.As(err, &exit):
 		return exit.Code, nil
@@ -159,7 +159,7 @@ func (p *pods) exec(ctx context.Context, pod *corev1.Pod, line cli.NodeLine, arg
 	return 0, p.lostError(ctx, pod, err, refusal)
 }
 
-// executor uses a WebSocket, and SPDY where the server or a proxy does not support WebSockets.
+// executor uses WebSocket, or SPDY if the server or a proxy does not support WebSocket.
 func (p *pods) executor(pod *corev1.Pod, args []string, refusal *error) (remotecommand.Executor, error) {
 	url := p.cluster.api.RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").VersionedParams(&corev1.PodExecOptions{
 		Container: kube.ClusterContainer, Command: append([]string{kube.ClusterProgram}, args...), Stdin: true, Stdout: true, Stderr: true,
@@ -182,7 +182,7 @@ func (p *pods) executor(pod *corev1.Pod, args []string, refusal *error) (remotec
 	})
 }
 
-// firstRead calls begin at the first read: client-go reads standard input once the session is there.
+// firstRead calls begin at the first read: client-go reads stdin once the session is established.
 type firstRead struct {
 	from  io.Reader
 	begin func()
@@ -193,8 +193,8 @@ func (r *firstRead) Read(p []byte) (int, error) {
 	return r.from.Read(p)
 }
 
-// watchPod ends an exec whose pod is removed or has ended: what was in flight on a node that is gone may never be
-// answered. For a command line without a deadline it watches the node, too.
+// watchPod cancels an exec whose pod is removed or has ended, because the requests of a lost node may never be
+// answered. For a command line without a deadline it watches the node too.
 func (p *pods) watchPod(ctx context.Context, pod *corev1.Pod, long bool, giveUp context.CancelCauseFunc) {
 	const often = 10 * time.Second
 	ticks := make(<-chan time.Time)
@@ -224,8 +224,8 @@ func (p *pods) watchPod(ctx context.Context, pod *corev1.Pod, long bool, giveUp 
 	}
 }
 
-// lostError explains by the state of the pod and its node why an exec broke off. err may be nil, and is returned
-// where both are well; refusal is why there is no WebSocket.
+// lostError explains a broken exec by the state of the pod and its node. If both are well it returns err, which may be
+// nil. refusal is the reason why WebSocket failed.
 func (p *pods) lostError(ctx context.Context, pod *corev1.Pod, err, refusal error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 	defer cancel()
@@ -246,7 +246,7 @@ func (p *pods) lostError(ctx context.Context, pod *corev1.Pod, err, refusal erro
 	return fmt.Errorf("the session broke off: %w", err)
 }
 
-// closableWriter passes on what is written until it is closed.
+// closableWriter forwards writes until it is closed.
 type closableWriter struct {
 	mu sync.Mutex
 	to io.Writer

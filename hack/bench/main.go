@@ -1,5 +1,6 @@
-// Command bench measures for hack/bench.sh what is not one command: transfers through a port-forward, and pods made by
-// several clients at once. It prints a line for each run: a figure of crishim and one of its peer, taken in turn.
+// Command bench makes the measurements for hack/bench.sh that are not a single command: transfers through a
+// port-forward and pods created by several clients at once. It prints a line per run with the results of crishim and
+// its peer, which alternate.
 package main
 
 import (
@@ -61,7 +62,7 @@ func run(ctx context.Context, args []string) error {
 	return errors.New(usage)
 }
 
-// fetchInTurn does not print the first run.
+// fetchInTurn discards the first run.
 func fetchInTurn(ctx context.Context, runs int, urls ...string) error {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for i := range runs + 1 {
@@ -80,7 +81,7 @@ func fetchInTurn(ctx context.Context, runs int, urls ...string) error {
 	return nil
 }
 
-// burstInTurn leaves what it made to hack/bench.sh if it fails.
+// burstInTurn leaves its containers to hack/bench.sh on failure.
 func burstInTurn(ctx context.Context, runs int, endpoint string, pods, clients int) error {
 	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -130,7 +131,7 @@ func burstInTurn(ctx context.Context, runs int, endpoint string, pods, clients i
 	return nil
 }
 
-// perSecond returns how many of n calls some clients make in a second.
+// perSecond returns the rate of n calls made by concurrent clients.
 func perSecond(n, clients int, do func(int) error) (float64, error) {
 	var all errgroup.Group
 	all.SetLimit(clients)
@@ -144,7 +145,7 @@ func perSecond(n, clients int, do func(int) error) (float64, error) {
 
 const containers = "http://docker/containers/"
 
-// configOf returns the request that would create a container like the given one.
+// configOf returns a create request for a container like the given one.
 func configOf(ctx context.Context, engine *http.Client, id string) (map[string]any, error) {
 	var detail struct {
 		Config     map[string]any
@@ -154,12 +155,12 @@ func configOf(ctx context.Context, engine *http.Client, id string) (map[string]a
 	if err != nil {
 		return nil, err
 	}
-	delete(detail.Config, "Labels") // a pod's container otherwise
+	delete(detail.Config, "Labels") // otherwise it would belong to the pod
 	detail.Config["HostConfig"] = detail.HostConfig
 	return detail.Config, nil
 }
 
-// runContainer makes the calls that RunPodSandbox makes.
+// runContainer makes the same calls as RunPodSandbox.
 func runContainer(ctx context.Context, engine *http.Client, name string, config map[string]any) (string, error) {
 	var created struct{ ID string }
 	if err := call(ctx, engine, http.MethodPost, containers+"create?name="+name, config, &created); err != nil {
@@ -171,7 +172,8 @@ func runContainer(ctx context.Context, engine *http.Client, name string, config 
 	return created.ID, call(ctx, engine, http.MethodGet, containers+created.ID+"/json", nil, nil)
 }
 
-// call sends in as JSON and reads the answer into out. Nil sends nothing, and reads the answer to its end.
+// call sends in as JSON and decodes the response into out. If in is nil it sends no body; if out is nil it discards the
+// response.
 func call(ctx context.Context, client *http.Client, method, url string, in, out any) error {
 	var body io.Reader
 	if in != nil {

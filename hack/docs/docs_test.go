@@ -17,7 +17,7 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// TestCommandPagesAreCurrent checks docs/commands: it is what `make docs` writes.
+// TestCommandPagesAreCurrent checks that docs/commands equals the output of `make docs`.
 func TestCommandPagesAreCurrent(t *testing.T) {
 	t.Parallel()
 	const dir = "../../docs/commands"
@@ -70,7 +70,7 @@ func TestManualHasEveryCommandAndFlag(t *testing.T) {
 	}
 }
 
-// TestManualIsRead has groff look for mistakes, where it is installed.
+// TestManualIsRead checks the manual pages with groff, if installed.
 func TestManualIsRead(t *testing.T) {
 	t.Parallel()
 	groff, err := exec.LookPath("groff")
@@ -86,7 +86,7 @@ func TestManualIsRead(t *testing.T) {
 	}
 }
 
-// TestEscape: no character of a usage is taken for Markdown.
+// TestEscape checks that no character of a usage is interpreted as Markdown.
 func TestEscape(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"[IP:]HOST:CONTAINER[/udp]", "a*b*c", "a_b_c", "<none>:<none>", "a|b|c", "`x`", `a\b`, "#1", "~/.docker", "a && b", "[x](y)"} {

@@ -1,5 +1,5 @@
-// Command docs writes docs/commands, a page for each verb, or with -man DIRECTORY the manual pages into a directory.
-// Both are made from the tables of the help. Run it in the root of the repository.
+// Command docs writes docs/commands, a page for each verb, or with -man DIRECTORY the manual pages. Both are generated
+// from the help. Run it in the root of the repository.
 package main
 
 import (
@@ -31,7 +31,7 @@ func run(man string) error {
 		return write(dir, commandPages(commands.App()))
 	}
 	date := time.Now()
-	// A package's pages have the time of its sources, so that two builds are the same.
+	// Packages use the time of their sources, for reproducible builds.
 	if text := os.Getenv("SOURCE_DATE_EPOCH"); text != "" {
 		seconds, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/crishim/crishim/commands/cli/argv"
 )
 
-// manual returns the manual pages by file name, in the format of man(7).
+// manual returns the manual pages in man(7) format, by file name.
 func manual(app *urfave.App, date time.Time) map[string]string {
 	render := func(text string) string {
 		return string(md2man.Render([]byte(strings.Replace(text, " 1\n", fmt.Sprintf(" \"1\" %q\n", date.UTC().Format(time.DateOnly)), 1))))
@@ -24,7 +24,7 @@ func manual(app *urfave.App, date time.Time) map[string]string {
 	return pages
 }
 
-// programPage is crishim(1) in Markdown.
+// programPage returns crishim(1) in Markdown.
 func programPage(app *urfave.App) string {
 	var p page
 	p.printf("%% CRISHIM 1\n\n# NAME\n\ncrishim - %s\n\n# SYNOPSIS\n\n**crishim** %s\n", escape(app.Usage), escape(app.UsageText))
@@ -43,7 +43,7 @@ func programPage(app *urfave.App) string {
 	return p.String()
 }
 
-// commandPage is the page of one command in Markdown.
+// commandPage returns the manual page of a command in Markdown.
 func commandPage(c *urfave.Command) string {
 	var p page
 	p.printf("%% CRISHIM-%s 1\n\n# NAME\n\ncrishim-%s - %s\n", escape(strings.ToUpper(c.Name)), escape(c.Name), escape(c.Usage))
@@ -101,10 +101,10 @@ func (p *page) flags(flags []urfave.Flag) {
 
 var markdown = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "<", `\<`, ">", `\>`, "[", `\[`, "]", `\]`, "#", `\#`, "~", `\~`, "|", `\|`, "&", `\&`)
 
-// escape keeps text from being taken for Markdown.
+// escape escapes Markdown.
 func escape(text string) string { return markdown.Replace(text) }
 
-// documents says what -o json prints.
+// documents describes the output of -o json.
 const documents = "## Documents of -o json\n" +
 	"\n" +
 	"Lists are `{\"containers\": [Container...]}` for `ps`; `items` of PodSandbox for `pods`, `images` of Image, `stats` of ContainerStats and, for `statsp`, of\n" +
@@ -112,7 +112,7 @@ const documents = "## Documents of -o json\n" +
 	"ImageFsInfoResponse under `status`. `version`, `runtime-config`, `metricsp`, `metricdescs` and `events` are the response itself, `apply` a Pod. All of\n" +
 	"these are CRI v1 and Kubernetes messages, and a newer runtime may add fields; the other verbs' documents are crishim's own.\n"
 
-// commandPages returns docs/commands by file name: a page for each verb, and README.md, which lists them.
+// commandPages returns the files of docs/commands: a page for each verb, and README.md with the list.
 func commandPages(app *urfave.App) map[string]string {
 	const note = "<!-- Written by `make docs` from the tables of `crishim help`. -->\n\n"
 	var index page
@@ -138,7 +138,7 @@ func commandPages(app *urfave.App) map[string]string {
 	return pages
 }
 
-// verb writes a command as a section, and those below it as sections of that.
+// verb writes a command as a section and its subcommands as subsections.
 func (p *page) verb(name string, c *urfave.Command) {
 	title := "#" + strings.Repeat("#", strings.Count(name, " "))
 	p.printf("%s crishim %s\n\n%s\n\n    %s\n", title, escape(name), escape(c.Usage), strings.TrimSpace("crishim "+name+" [options] "+c.ArgsUsage))

@@ -1,4 +1,4 @@
-// Command image writes a container image with nothing but crishim in it, as docker load takes it, without an engine.
+// Command image writes a container image that contains only crishim, in docker load's format, without an engine.
 package main
 
 import (
@@ -66,7 +66,7 @@ func write(out, program, licences, arch, version string, created time.Time) erro
 	return tarball.WriteToFile(out, tag, image)
 }
 
-// files is the file system of the image. What is in /run on the host is looked for in /var/run too.
+// files returns the file system of the image. Sockets in the host's /run are looked up in /var/run too.
 func files(program, licences string, created time.Time) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)

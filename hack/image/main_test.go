@@ -17,7 +17,7 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// licences is a directory with what an image has in addition to the program.
+// licences creates a directory with the image's files other than the program.
 func licences(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -63,7 +63,8 @@ func TestImageIsTheSameEveryTime(t *testing.T) {
 	}
 }
 
-// TestImageRunsOnEngine loads an image and lists containers of the engine that it runs on, whose socket it finds in /run, below /var/run.
+// TestImageRunsOnEngine loads the image and lists the containers of the engine that runs it. The image finds the
+// engine's socket in /run through /var/run.
 func TestImageRunsOnEngine(t *testing.T) {
 	t.Parallel()
 	socket, local := strings.CutPrefix(os.Getenv("DOCKER_HOST"), "unix://")

@@ -1,12 +1,12 @@
-// kubeapi runs the small API server of package internal/test/kubeapi until it is interrupted, with nodes
-// on a container runtime of this machine, so that kubectl and kubectl crishim can be tried without a cluster:
+// kubeapi runs the API server of package internal/test/kubeapi with nodes on a local container runtime, to try kubectl
+// and kubectl crishim without a cluster:
 //
 //	make kubeapi
 //	bin/kubeapi -nodes 3 -endpoint unix:///run/containerd/containerd.sock -dir /tmp/cluster
 //	export KUBECONFIG=/tmp/cluster/kubeconfig
 //	kubectl get nodes
 //
-// It writes a line to standard output when a request has ended. When it ends it removes the pods.
+// It prints a line for each completed request. On an interrupt it removes the pods.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command sbom writes a CycloneDX bill of materials of a Go program, from the build information in it.
+// Command sbom writes a CycloneDX bill of materials of a Go program from its build information.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command sentences lists sentences of comments and docs that make a reader guess their subject, and fails if there are
-// more than the limit. make lint runs it.
+// Command sentences lists sentences in comments and docs without a clear subject, and fails if there are too many. make
+// lint runs it.
 package main
 
 import (
@@ -61,7 +61,8 @@ func tree() (found []string, err error) {
 	return found, nil
 }
 
-// docs reads each line of a page as a paragraph. Code keeps its lines, so that the numbers of the others are right.
+// docs treats each line of a page as a paragraph. Removed code keeps its line breaks, so that line numbers stay
+// correct.
 func docs(name, text string) (found []string) {
 	text = code.ReplaceAllStringFunc(text, func(s string) string { return "x" + strings.Repeat("\n", strings.Count(s, "\n")) })
 	for i, line := range strings.Split(text, "\n") {

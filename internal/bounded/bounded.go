@@ -1,5 +1,5 @@
-// Package bounded reads files up to a limit: a file that a user or a container names may be a
-// device such as /dev/zero, which has no end.
+// Package bounded reads files up to a limit. A file that a user or a container names may be a device such as /dev/zero,
+// which has no end.
 package bounded
 
 import (
@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config is the limit for a file that a user wrote, in bytes.
+// Config is the size limit of a user's file in bytes.
 const Config = 64 << 20
 
-// ReadAll reads to the end and fails where there are more bytes than the limit.
+// ReadAll reads to EOF and fails if there are more than limit bytes.
 func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err == nil && int64(len(text)) > limit {
@@ -27,14 +27,13 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 	return text, err
 }
 
-// ReadFile reads a file, or a pipe as shells make them of <(command).
+// ReadFile reads a file or a pipe, such as a shell's <(command).
 func ReadFile(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
 	return readAll(f, err, limit)
 }
 
-// ReadRegular reads an untrusted file. It must not be a device, nor a pipe, which may
-// block forever.
+// ReadRegular reads an untrusted regular file. Devices and pipes are rejected, because they may block forever.
 func ReadRegular(path string, limit int64) ([]byte, error) {
 	f, err := OpenFile(path, os.O_RDONLY)
 	return readAll(f, err, limit)
@@ -53,7 +52,7 @@ func readAll(f *os.File, err error, limit int64) ([]byte, error) {
 	return text, err
 }
 
-// Reason returns an error of a file without the path, for a message that has it already.
+// Reason returns the error of a file operation without the path, for messages that contain the path already.
 func Reason(err error) string {
 	if pe, ok := errors.AsType[*fs.PathError](err); ok {
 		return pe.Err.Error()
@@ -61,8 +60,8 @@ func Reason(err error) string {
 	return err.Error()
 }
 
-// OpenFile opens an untrusted regular file. It does not block: neither until a pipe has
-// another end, nor until a container gives up its lease on the file.
+// OpenFile opens an untrusted regular file. It does not block on a pipe without a peer or on a container's lease on the
+// file.
 func OpenFile(path string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(path, flags|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -78,22 +77,20 @@ func OpenFile(path string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// Open opens a regular file that may have been replaced: it does not follow a symbolic
-// link, and does not block.
+// Open opens a regular file that a container may have replaced. It does not follow symbolic links and does not block.
 func Open(path string) (*os.File, error) { return OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW) }
 
 var errNotRegular = errors.New("not a regular file")
 
-// WalkSum is the result of Walk.
 type WalkSum struct {
-	Bytes uint64 // on the disk
-	Files uint64 // and directories
-	More  bool   // than the limit
+	Bytes uint64 // disk space
+	Files uint64 // files and directories
+	More  bool   // the limit was reached
 }
 
-// Walk sums the files of a directory, hard links once. It does not leave the file system, nor count what is removed
-// meanwhile. Containers may write there: there may be any number of files, and a symbolic link in the place of a
-// directory. It ends after limit files and directories; 0 means no limit.
+// Walk sums the sizes of the files in a directory and counts hard links once. It stays on the file system and ignores
+// files that are removed during the walk. Containers may write to the directory, create any number of files and replace
+// directories by symbolic links. Walk stops after limit files and directories; 0 means no limit.
 func Walk(ctx context.Context, dir string, limit uint64) (sum WalkSum, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -131,7 +128,7 @@ func Walk(ctx context.Context, dir string, limit uint64) (sum WalkSum, err error
 	return sum, nil
 }
 
-// count adds a file of a device, one of several links once, and reports whether it is on that device.
+// count adds a file unless it is another link of a counted file. It returns whether the file is on the device.
 func (w *WalkSum) count(info fs.FileInfo, device uint64, linked map[uint64]bool) bool {
 	s, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || s.Dev != device {

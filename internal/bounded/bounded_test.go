@@ -42,7 +42,7 @@ func TestReadFile(t *testing.T) {
 	}
 }
 
-// TestOpenFile: only regular files, not through a link where that is asked for, and never waiting.
+// TestOpenFile checks that only regular files are opened, that Open follows no link, and that nothing blocks.
 func TestOpenFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -2,13 +2,13 @@ package bounded
 
 import "errors"
 
-// Budget limits what untrusted input takes of memory or time in all, however many small parts it has.
+// Budget limits the total memory or time for untrusted input that has many small parts.
 type Budget struct {
 	Left int64
-	Of   string // the whole of it for the error: "16 MiB of names"
+	Of   string // description for the error, such as "16 MiB of names"
 }
 
-// Take takes n from the budget, and fails if there is not enough left.
+// Take subtracts n and fails if the budget is exceeded.
 func (b *Budget) Take(n int64) error {
 	if b.Left -= n; n < 0 || b.Left < 0 {
 		b.Left = -1

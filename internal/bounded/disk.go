@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	unchecked = 32 << 20 // bytes are written before the first look at the disk
-	reserve   = 64 << 20 // bytes stay free
+	unchecked = 32 << 20 // bytes to write before the first check
+	reserve   = 64 << 20 // bytes to keep free
 )
 
-// Disk keeps a copy from filling the disk. It looks at the free space after 32 MiB, and then each time half
-// of the space that was left is used. The zero value is ready.
+// Disk keeps a copy from filling the disk. It checks the free space after 32 MiB and then whenever half of the
+// remaining space was used. The zero value is ready to use.
 type Disk struct{ written, allowed int64 }
 
-// Take notes that n more bytes are written to f. It fails if the file system of f has less than 64 MiB left.
+// Take records that n more bytes will be written to f. It fails if the file system of f has less than 64 MiB left.
 func (d *Disk) Take(f *os.File, n int) error {
 	if d.written += int64(n); d.written <= max(d.allowed, unchecked) {
 		return nil

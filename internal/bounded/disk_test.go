@@ -12,7 +12,7 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// TestDiskWriterLeavesRoom has a disk of 128 MiB, of which 64 MiB stay free.
+// TestDiskWriterLeavesRoom uses a disk of 128 MiB, of which 64 MiB must stay free.
 func TestDiskWriterLeavesRoom(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

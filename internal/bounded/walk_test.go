@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// swapping is a context in which something happens the nth time that it is asked.
+// swapping is a context that calls do at the nth call of a method.
 type swapping struct {
 	context.Context
 	left int
@@ -23,8 +23,7 @@ func (s *swapping) Err() error {
 	return nil
 }
 
-// TestWalkFollowsNoLink: a container puts a link in the place of a directory between the look
-// at it and into it.
+// TestWalkFollowsNoLink replaces a directory by a link between the stat and the open.
 func TestWalkFollowsNoLink(t *testing.T) {
 	t.Parallel()
 	for n := 1; n < 8; n++ {
@@ -49,7 +48,7 @@ func TestWalkFollowsNoLink(t *testing.T) {
 	}
 }
 
-// TestWalkOfALargeDirectory: in more than one part, with files of two names.
+// TestWalkOfALargeDirectory walks a directory that is read in several parts and has hard links.
 func TestWalkOfALargeDirectory(t *testing.T) {
 	t.Parallel()
 	layer := t.TempDir()

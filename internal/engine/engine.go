@@ -9,17 +9,16 @@ import (
 // Endpoint is an engine's address.
 type Endpoint struct {
 	Host string      // unix:///path, tcp://host:port, ssh://user@host or http(s)://host:port
-	From string      // what named it, such as "DOCKER_HOST"; "" for a usual socket
-	TLS  *tls.Config // nil: none
-	Err  error       // why it cannot be used
-	// Batch keeps ssh from asking for passwords, which cannot be answered.
+	From string      // origin, such as "DOCKER_HOST"; "" for a usual socket
+	TLS  *tls.Config // nil: no TLS
+	Err  error       // reason why the engine cannot be used
+	// Batch disables ssh's password prompts.
 	Batch bool
 
-	Version, APIVersion string // the answer to a probe; "" where there was none
+	Version, APIVersion string // answer to a probe; "" if there was none
 }
 
-// Socket returns the path of the unix socket that the engine is reached over, "" for any
-// other address.
+// Socket returns the path of the engine's unix socket, or "" for other addresses.
 func (e Endpoint) Socket() string {
 	path, ok := strings.CutPrefix(e.Host, "unix://")
 	if !ok {

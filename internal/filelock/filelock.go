@@ -1,4 +1,4 @@
-// Package filelock has locks between processes. A lock is a file that the kernel unlocks when its holder dies.
+// Package filelock implements locks between processes. The kernel releases the lock file when its holder dies.
 package filelock
 
 import (
@@ -16,12 +16,12 @@ import (
 
 const poll = 20 * time.Millisecond
 
-// Lock is a lock that this process holds. Within a process, too, a file has one holder. A child that inherits File holds
-// the lock until it ends, if this process ends without releasing it.
+// Lock is a lock held by this process. It also excludes other goroutines. A child that inherits File keeps the lock
+// after this process has died, until the child ends.
 type Lock struct{ File *os.File }
 
-// Try takes a lock, and creates its file where there is none. It returns nil where another process holds the lock, or
-// has just removed it. The file must be one that only the user can open: others could keep it locked.
+// Try takes a lock and creates its file if needed. It returns nil if the lock is held or its file was just removed.
+// Other users must not be able to open the file, because they could keep it locked.
 func Try(path string) (*Lock, error) {
 	f, err := bounded.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW)
 	if err != nil {
@@ -44,7 +44,7 @@ func Try(path string) (*Lock, error) {
 	return lock, nil
 }
 
-// TryFile locks a file that is open for writing. It reports false if the file is locked, also by this process.
+// TryFile locks a file that is open for writing. It returns false if the file is locked, also by this process.
 func TryFile(f *os.File) (bool, error) {
 	err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
@@ -56,7 +56,7 @@ func TryFile(f *os.File) (bool, error) {
 	return true, nil
 }
 
-// TryDir locks a directory by flock, with LOCK_SH or LOCK_EX: the other kind needs a file that is open for writing.
+// TryDir locks a directory with flock, LOCK_SH or LOCK_EX. The locks of TryFile need a file that is open for writing.
 func TryDir(dir *os.File, how int) (bool, error) {
 	err := unix.Flock(int(dir.Fd()), how|unix.LOCK_NB)
 	if err == nil || errors.Is(err, unix.EWOULDBLOCK) {
@@ -65,12 +65,12 @@ func TryDir(dir *os.File, how int) (bool, error) {
 	return false, &os.PathError{Op: "lock", Path: dir.Name(), Err: err}
 }
 
-// UnlockFile also unlocks the copy of a child that has not come to its exec, which closing would not.
+// UnlockFile also unlocks the copy in a forked child before its exec. Closing the file would not.
 func UnlockFile(f *os.File) error {
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK})
 }
 
-// Wait takes a lock, until the context ends. It calls waiting, which may be nil, where another process holds the lock.
+// Wait takes a lock or waits for it until ctx ends. It calls waiting, which may be nil, if the lock is held.
 func Wait(ctx context.Context, path string, waiting func()) (*Lock, error) {
 	for first := true; ; first = false {
 		lock, err := Try(path)
@@ -88,7 +88,7 @@ func Wait(ctx context.Context, path string, waiting func()) (*Lock, error) {
 	}
 }
 
-// Held reports whether a lock is held. It does not take it: a process that is about to take it would fail.
+// Held reports whether a lock is held. It does not take the lock, because a concurrent Try would fail.
 func Held(path string) bool {
 	f, err := bounded.Open(path)
 	if err != nil {
@@ -102,5 +102,5 @@ func Held(path string) bool {
 
 func (l *Lock) Release() error { return errors.Join(UnlockFile(l.File), l.File.Close()) }
 
-// Remove removes the file while it is locked: those who wait for it see that it is gone.
+// Remove removes the file and releases the lock. Waiting processes notice the removal.
 func (l *Lock) Remove() error { return errors.Join(os.Remove(l.File.Name()), l.Release()) }

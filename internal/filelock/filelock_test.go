@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// take takes a lock that must be free.
+// take takes a free lock.
 func take(t *testing.T, path string) *Lock {
 	t.Helper()
 	lock, err := Try(path)
@@ -41,7 +41,7 @@ func TestLockHasOneHolder(t *testing.T) {
 	if _, err := Wait(waits, path, func() { calls++ }); !errors.Is(err, context.DeadlineExceeded) || calls != 1 {
 		t.Errorf("Wait: %v, called %d times", err, calls)
 	}
-	child, err := unix.FcntlInt(lock.File.Fd(), unix.F_DUPFD_CLOEXEC, 0) // as a child has it until its exec
+	child, err := unix.FcntlInt(lock.File.Fd(), unix.F_DUPFD_CLOEXEC, 0) // like a forked child before its exec
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestLockHasOneHolder(t *testing.T) {
 	}
 }
 
-// TestHeldTakesNothing looks at a lock all the time while another takes it again and again.
+// TestHeldTakesNothing calls Held continuously while another goroutine takes the lock repeatedly.
 func TestHeldTakesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.lock")
 	stop := make(chan struct{})
@@ -86,7 +86,7 @@ func TestHeldTakesNothing(t *testing.T) {
 	}
 }
 
-// TestWaitAfterRemove has many take and remove one lock: two never hold it at once.
+// TestWaitAfterRemove checks that concurrent waiters that remove the lock never hold it together.
 func TestWaitAfterRemove(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.lock")
 	var holders sync.WaitGroup

@@ -1,5 +1,4 @@
-// Package frames has the limits that both ends of a streaming connection put on moby/spdystream, which
-// reads and writes the frames of SPDY.
+// Package frames limits the SPDY frames of moby/spdystream at both ends of a streaming connection.
 package frames
 
 import (
@@ -10,26 +9,24 @@ import (
 	"net"
 )
 
-// Size is the largest piece of a stream in a frame. A frame costs several
-// hand-offs between goroutines whatever its size.
+// Size is the maximum data of a frame. A frame costs several switches between goroutines whatever its size.
 const Size = 128 << 10
 
-// Copy is io.Copy with pieces of Size. A TCP connection's own ReadFrom takes smaller ones.
+// Copy is io.Copy with buffers of Size. ReadFrom of a TCP connection would use smaller ones.
 func Copy(to io.Writer, from io.Reader) error {
 	_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, Size))
 	return err
 }
 
-// Control frames of a streaming connection, and their lengths. The library reads as
-// much of a frame as its type needs, whatever its length is: after a frame of another length
-// the next one would begin elsewhere.
+// Control frames and their minimum lengths. The library reads the bytes that the type needs and ignores the length
+// field. After a frame of another length it would misinterpret the next frame.
 const (
-	synStream  = 1 // opens a stream; at least 10
-	synReply   = 2 // at least 4
+	synStream  = 1 // opens a stream; at least 10 bytes
+	synReply   = 2 // at least 4 bytes
 	rstStream  = 3
 	ping       = 6
 	goAway     = 7
-	maxHeaders = 4 << 10 // of a frame that has headers; those of a stream here take a hundred bytes
+	maxHeaders = 4 << 10 // maximum length of a frame with headers; streams here use about a hundred bytes
 )
 
 const (
@@ -38,31 +35,29 @@ const (
 	maxID      = 1<<31 - 1
 )
 
-// Conn is a network connection below SPDY. It limits the memory that the library holds for a
-// peer: the library queues 250 data frames of up to 16 MiB that
-// are not read, so frames longer than Size come in pieces; and it starts a goroutine for
-// each stream id that is not new, so such an id ends the connection.
+// Conn is a network connection below SPDY. It limits the memory that the library uses for a peer. The library queues up
+// to 250 unread data frames of up to 16 MiB, so Conn splits frames longer than Size. The library starts a goroutine for
+// each stream id that is not new, so Conn closes the connection on such an id.
 type Conn struct {
 	net.Conn
 	from io.Reader
 
 	header  [headerSize + idSize]byte
-	unread  []byte // of header
-	payload uint32 // bytes behind that which are not read
-	more    uint32 // bytes of the same data frame that are for its next pieces
-	flags   byte   // of the data frame
-	nextID  uint32 // the smallest that a stream may have
+	unread  []byte // rest of the header
+	payload uint32 // unread bytes of the frame
+	more    uint32 // bytes of the data frame left for further pieces
+	flags   byte   // flags of the data frame
+	nextID  uint32 // smallest id for a new stream
 
-	frame []byte // that is being written
+	frame []byte // frame being written
 }
 
 func frameLength(header []byte) uint32 { return binary.BigEndian.Uint32(header[4:]) & 0xffffff }
 
-// NewConn returns a connection that is read through from, which has the bytes that came with the HTTP
-// request or answer.
+// NewConn returns a connection that reads through from, which includes bytes buffered after the HTTP request or
+// response.
 func NewConn(conn net.Conn, from io.Reader) *Conn { return &Conn{Conn: conn, from: from} }
 
-// Read implements net.Conn.
 func (c *Conn) Read(b []byte) (int, error) {
 	if len(c.unread) == 0 && c.payload == 0 {
 		if err := c.next(); err != nil {
@@ -79,8 +74,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write implements net.Conn. The library writes a frame in three pieces and more, one behind
-// the other; they are sent as one.
+// Write implements net.Conn. The library writes a frame in several pieces, which are sent together.
 func (c *Conn) Write(b []byte) (int, error) {
 	c.frame = append(c.frame, b...)
 	if len(c.frame) < headerSize || len(c.frame) < headerSize+int(frameLength(c.frame)) {
@@ -91,8 +85,8 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
-// Close implements net.Conn. It may be called twice, by the library and by its user: to the
-// library an error is something to wait for.
+// Close implements net.Conn. Both the library and its user call it. It hides net.ErrClosed, because the library waits
+// after an error.
 func (c *Conn) Close() error {
 	if err := c.Conn.Close(); !errors.Is(err, net.ErrClosed) {
 		return err
@@ -100,9 +94,8 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// next reads the header of a frame, or makes that of the next piece of a data frame. The
-// first word has the stream of a data frame or the type of a control frame, the second
-// flags and length.
+// next reads the header of a frame or makes the header of the next piece. The first word of a header is the stream of a
+// data frame or the type of a control frame; the second has flags and length.
 func (c *Conn) next() error {
 	if c.more == 0 {
 		if _, err := io.ReadFull(c.from, c.header[:headerSize]); err != nil {
@@ -119,7 +112,7 @@ func (c *Conn) next() error {
 	c.more -= c.payload
 	binary.BigEndian.PutUint32(c.header[4:], c.payload)
 	if c.more == 0 {
-		c.header[4] = c.flags // the end of the stream is that of the last piece
+		c.header[4] = c.flags // only the last piece ends the stream
 	}
 	c.unread = c.header[:headerSize]
 	return nil

@@ -14,8 +14,7 @@ import (
 	"github.com/moby/spdystream/spdy"
 )
 
-// Frames come out as they went in, but for data frames that are too long: those come in
-// pieces, and the last one has the flags.
+// Frames pass unchanged, except data frames that are too long. They are split, and the last piece has the flags.
 func TestConnRead(t *testing.T) {
 	t.Parallel()
 	var wire bytes.Buffer
@@ -73,8 +72,7 @@ func TestConnRead(t *testing.T) {
 	}
 }
 
-// Whatever a peer sends, the library and Conn agree about where frames begin. If they did
-// not, a frame could be hidden in another.
+// The library and Conn agree on the start of each frame for any input. Otherwise a frame could be hidden in another.
 func FuzzConn(f *testing.F) {
 	f.Add([]byte{0x80, 3, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 16, 0, 0, 0, 1, 0, 0xff, 0xff, 0xff})
 	f.Add([]byte{0x80, 3, 0, 6, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0, 1, 'x'})
@@ -96,12 +94,12 @@ func FuzzConn(f *testing.F) {
 	})
 }
 
-// apart writes the pieces of a frame as the library does.
+// apart writes the pieces of a frame separately, like the library.
 type apart struct{ *Conn }
 
 func (c apart) Write(b []byte) (int, error) { return c.Conn.Conn.Write(b) }
 
-// BenchmarkConn compares frames that are written as one with those that are written in pieces.
+// BenchmarkConn compares joined and separate writes of a frame.
 func BenchmarkConn(b *testing.B) {
 	for _, size := range []int{100, 32 << 10, Size} {
 		for name, wrap := range map[string]func(net.Conn) net.Conn{
@@ -143,7 +141,7 @@ func BenchmarkConn(b *testing.B) {
 	}
 }
 
-// connected returns the two ends of a connection.
+// connected returns both ends of a connection.
 func connected(b *testing.B) (client, server net.Conn) {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -162,7 +160,7 @@ func connected(b *testing.B) (client, server net.Conn) {
 	return client, server
 }
 
-// pieces is a connection that remembers what was written to it.
+// pieces records the writes to a connection.
 type pieces struct {
 	net.Conn
 	written []string
@@ -173,7 +171,7 @@ func (p *pieces) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A frame is written as one, whatever its kind.
+// Each frame is written in one call, whatever its type.
 func TestConnWrite(t *testing.T) {
 	t.Parallel()
 	var out pieces

@@ -1,4 +1,4 @@
-// Package glob makes patterns for filepath.Glob and fs.Glob.
+// Package glob escapes patterns for filepath.Glob and fs.Glob.
 package glob
 
 import "strings"

@@ -8,20 +8,19 @@ import (
 	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
-// Group is what the control groups of a process say about it. Only root makes groups outside those that it
-// delegates: names further out than a container's own are not the container's.
+// Group is the information in a process's cgroup path. Only root can create cgroups outside delegated ones, so the
+// components above a container's own cgroup can be trusted.
 type Group struct {
 	Path string
-	// IDs are those of the containers that the process is in, the outermost first: a nested one names its groups
-	// as it likes.
+	// IDs are the ids of the enclosing containers, outermost first. A nested container's name can be arbitrary.
 	IDs     []string
-	PodUID  string // of the group of a pod, outside any container
-	Unit    string // of systemd, outside any container
-	User    string // the id of the user to whose own systemd the rest is delegated
-	Monitor bool   // the process watches the container and is not in it
+	PodUID  string // from the cgroup of a pod, outside any container
+	Unit    string // systemd unit outside any container
+	User    string // uid of the user whose systemd manages the rest of the path
+	Monitor bool   // the process monitors the container and is not in it
 }
 
-// ID returns the id of the outermost container, "" for none and for a process that only watches it.
+// ID returns the id of the outermost container, or "" for no container and for a monitor.
 func (g Group) ID() string {
 	if g.Monitor || len(g.IDs) == 0 {
 		return ""
@@ -29,11 +28,11 @@ func (g Group) ID() string {
 	return g.IDs[0]
 }
 
-// ContainerOf returns the id of the outermost container in the path of a control group, "" for none.
+// ContainerOf returns the id of the outermost container in a cgroup path, or "".
 func ContainerOf(path string) string { return parsePath(path).ID() }
 
-// ParseGroup reads a /proc/PID/cgroup, of cgroup v1, v2 or both. Of the hierarchies the one counts that says
-// most; all have the same where a runtime has put the process into them.
+// ParseGroup parses /proc/PID/cgroup of cgroup v1, v2 or both. It returns the most informative hierarchy; all are the
+// same if a runtime has set them.
 func ParseGroup(text string) Group {
 	var best Group
 	for line := range strings.Lines(text) {
@@ -48,7 +47,7 @@ func ParseGroup(text string) Group {
 	return best
 }
 
-// rank orders what is known of a process by how much it is.
+// rank orders groups by the amount of information.
 func (g Group) rank() int {
 	switch {
 	case len(g.IDs) > 0:
@@ -64,18 +63,18 @@ func (g Group) rank() int {
 }
 
 var (
-	// podName is the group of a pod: pod1234-5678 of the kubelet's cgroupfs driver, and
+	// podName matches the cgroup of a pod: pod1234-5678 of the kubelet's cgroupfs driver, and
 	// kubepods-burstable-pod1234_5678.slice of its systemd driver.
 	podName = lazyregexp.New(`^(?:pod|(?:.*-)?kubepods(?:-burstable|-besteffort)?-pod)([0-9a-zA-Z_.-]+?)(?:\.slice)?$`)
-	// hexID is a container's id, as every runtime makes them.
+	// hexID matches a container id. All runtimes use this form.
 	hexID = lazyregexp.New(`^[0-9a-f]{64}$`)
-	// userUnit is the systemd of one user, who makes groups below it.
+	// userUnit matches the systemd instance of a user, which creates cgroups below it.
 	userUnit = lazyregexp.New(`^user@(\d+)\.service$`)
 )
 
-// parsePath reads one path: /docker/ID, /kubepods/burstable/podUID/ID, docker-ID.scope,
+// parsePath parses a cgroup path: /docker/ID, /kubepods/burstable/podUID/ID, docker-ID.scope,
 // kubepods-besteffort-podUID.slice/cri-containerd-ID.scope, kubepods-podUID.slice:cri-containerd:ID,
-// crio-conmon-ID.scope, libpod-ID.scope/container, and others of these kinds.
+// crio-conmon-ID.scope, libpod-ID.scope/container, and similar forms.
 func parsePath(path string) Group {
 	g := Group{Path: strings.TrimSuffix(path, " (deleted)")}
 	kube := false
@@ -88,7 +87,7 @@ func parsePath(path string) Group {
 				g.Monitor = strings.Contains(prefix, "conmon")
 			}
 			g.IDs = append(g.IDs, id)
-		case len(g.IDs) > 0: // it is the container's own
+		case len(g.IDs) > 0: // created by the container
 		case kube && m != nil && g.PodUID == "":
 			g.PodUID = m[1]
 			if strings.HasSuffix(name, ".slice") { // where - is a separator
@@ -103,7 +102,7 @@ func parsePath(path string) Group {
 	return g
 }
 
-// containerID returns the id in the name of a group, and what is before it.
+// containerID splits the name of a cgroup into a container id and its prefix.
 func containerID(name string) (id, prefix string) {
 	name = strings.TrimSuffix(name, ".scope")
 	start := strings.LastIndexFunc(name, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) + 1
@@ -113,14 +112,14 @@ func containerID(name string) (id, prefix string) {
 	return name[start:], name[:start]
 }
 
-// isUnit reports whether a group is that of a unit with processes. A slice counts where nothing else does.
+// isUnit reports whether a cgroup belongs to a systemd unit with processes. Slices are only used as a fallback.
 func isUnit(name string) bool {
 	return slices.ContainsFunc([]string{".service", ".scope", ".socket", ".mount", ".swap"}, func(kind string) bool {
 		return len(name) > len(kind) && strings.HasSuffix(name, kind)
 	})
 }
 
-// upTo returns the path of the group of a container, which has its own groups below.
+// upTo returns the cgroup path of a container without cgroups that the container has created below.
 func (g Group) upTo(id string) string {
 	if i := strings.Index(g.Path, id); i >= 0 {
 		return g.Path[:i+len(id)]
@@ -128,7 +127,7 @@ func (g Group) upTo(id string) string {
 	return ""
 }
 
-// SameContainer reports whether two processes are in the same group of a container.
+// SameContainer reports whether two processes are in the same cgroup of a container.
 func (g Group) SameContainer(other Group, id string) bool {
 	return g.upTo(id) != "" && g.upTo(id) == other.upTo(id)
 }

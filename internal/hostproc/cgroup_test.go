@@ -14,7 +14,7 @@ var (
 
 const uid = "8f3c7a52-1b0e-4c6f-9d2a-0a1b2c3d4e5f"
 
-// TestParseGroup has lines as kernels and runtimes write them; A and B stand for ids, UID and U_ID for a pod's uid.
+// TestParseGroup parses lines from kernels and runtimes. A and B are ids, UID and U_ID are forms of a pod's uid.
 func TestParseGroup(t *testing.T) {
 	t.Parallel()
 	a, pod := []string{idA}, uid
@@ -81,7 +81,7 @@ func TestParseGroup(t *testing.T) {
 	}
 }
 
-// TestSameContainer: a container may have groups below its own, and a user may name a group after it.
+// TestSameContainer checks cgroups below a container's own, and a user's cgroup with the name of the container.
 func TestSameContainer(t *testing.T) {
 	t.Parallel()
 	group := func(path string) Group { return parsePath(strings.ReplaceAll(path, "ID", idA)) }
@@ -96,7 +96,7 @@ func TestSameContainer(t *testing.T) {
 	}
 }
 
-// FuzzParseGroup: what is read of a line is in it, in its order.
+// FuzzParseGroup checks that all parsed values occur in the line in order.
 func FuzzParseGroup(f *testing.F) {
 	f.Add("0::/kubepods/pod" + uid + "/" + idA + "/" + idB)
 	f.Add("1:name=systemd:/user@7.service/docker-" + idA + ".scope (deleted)")

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// diagRequest asks for sockets: struct nlmsghdr and struct inet_diag_req_v2 of the kernel.
+// diagRequest is the kernel's struct nlmsghdr and struct inet_diag_req_v2.
 type diagRequest struct {
 	Header           unix.NlMsghdr
 	Family, Protocol uint8
@@ -22,7 +22,7 @@ type diagRequest struct {
 	_                [46]byte
 }
 
-// diagSocket is struct inet_diag_msg.
+// diagSocket is the kernel's struct inet_diag_msg.
 type diagSocket struct {
 	Family uint8
 	_      [3]uint8
@@ -36,11 +36,11 @@ type diagSocket struct {
 // sockDiagByFamily is SOCK_DIAG_BY_FAMILY.
 const sockDiagByFamily = 20
 
-// listening lists the TCP sockets that listen on a port in the network namespace of a process. It asks by netlink: for
-// /proc/PID/net/tcp the kernel walks the connections of all namespaces, which takes some 20 ms for each namespace.
+// listening lists TCP sockets that listen on a port in the network namespace of a process. It uses netlink, because for
+// /proc/PID/net/tcp the kernel walks the connections of all namespaces, which takes about 20 ms per namespace.
 func (p Process) listening(port uint16) (found []Listener, err error) {
 	fd, err := p.diag()
-	if err != nil { // not allowed, as for a user's own containers
+	if err != nil { // not permitted, for example for a user's own containers
 		return p.table("tcp", tcpListen, port)
 	}
 	defer unix.Close(fd)
@@ -56,7 +56,7 @@ func (p Process) listening(port uint16) (found []Listener, err error) {
 			return nil, err
 		}
 		sockets, err := receive(fd)
-		if err != nil { // the kernel has no inet_diag
+		if err != nil { // the kernel lacks inet_diag
 			return p.table("tcp", tcpListen, port)
 		}
 		for _, s := range sockets {
@@ -72,7 +72,7 @@ func (p Process) listening(port uint16) (found []Listener, err error) {
 	return found, nil
 }
 
-// receive reads the answer to a request to its end.
+// receive reads the whole response to a request.
 func receive(fd int) (sockets []diagSocket, err error) {
 	buffer := make([]byte, 64<<10)
 	for {
@@ -100,7 +100,7 @@ func receive(fd int) (sockets []diagSocket, err error) {
 	}
 }
 
-// diag opens a socket for requests in the network namespace of a process.
+// diag opens a netlink socket in the network namespace of a process.
 func (p Process) diag() (int, error) {
 	there, err := os.Open(path(p.PID, "ns/net"))
 	if err != nil {
@@ -119,7 +119,7 @@ func (p Process) diag() (int, error) {
 	}
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_INET_DIAG)
 	if err == nil {
-		// Processes of that namespace could answer, too: a connected socket takes messages of the kernel alone.
+		// Connected to the kernel, the socket drops messages from processes of that namespace.
 		timeout := unix.NsecToTimeval(int64(2 * time.Second))
 		err = errors.Join(unix.Connect(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}), unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout))
 		if err != nil {
@@ -127,7 +127,7 @@ func (p Process) diag() (int, error) {
 		}
 	}
 	if back := unix.Setns(int(here.Fd()), unix.CLONE_NEWNET); back != nil {
-		panic(back) // no other goroutine may run in that namespace
+		panic(back) // the thread would stay in the other namespace
 	}
 	return fd, err
 }

@@ -39,7 +39,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestListeners: sockets of this process are found by their port and by their file, and no connections.
+// TestListeners looks up sockets of this process by port and by file. Connections are not listed.
 func TestListeners(t *testing.T) {
 	t.Parallel()
 	own, err := Look(os.Getpid())
@@ -85,7 +85,7 @@ func TestListeners(t *testing.T) {
 	}
 }
 
-// TestListenersOfAnotherNetwork: a socket in the network namespace of another process is found, by netlink and in the tables.
+// TestListenersOfAnotherNetwork looks up a socket in another network namespace, by netlink and in /proc.
 func TestListenersOfAnotherNetwork(t *testing.T) {
 	child := exec.Command("sleep", "1000")
 	var listener net.Listener

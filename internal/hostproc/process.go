@@ -1,9 +1,8 @@
-// Package hostproc reads from /proc what shows the owner of a process or a socket: control groups, namespaces,
-// tables of sockets.
+// Package hostproc finds the owner of a process or socket in /proc: cgroups, namespaces, socket tables.
 //
-// Nothing here asks a runtime, and nothing trusts a container. What counts is what the kernel keeps outside it:
-// the path of a control group, inodes of namespaces and sockets. Texts that a container chooses, such as the names
-// of processes, are only for showing.
+// The package does not query a runtime and does not trust containers. It relies on data that the kernel keeps outside
+// containers: cgroup paths and the inodes of namespaces and sockets. Texts that a container controls, such as process
+// names, are for display only.
 package hostproc
 
 import (
@@ -19,20 +18,19 @@ import (
 	"github.com/crishim/crishim/internal/proctree"
 )
 
-// Process is a process as the kernel describes it.
 type Process struct {
 	proctree.Process
 	Parent  int
-	Thread  int    // the thread that was asked for, where it is not the first one of the process
-	Command string // its name, which it chooses itself
+	Thread  int    // the requested thread, if it is not the main thread
+	Command string // name, chosen by the process itself
 	State   string // R, S, D, Z, ...
-	Inner   int    // its pid in the innermost namespace, where that is not this one; else 0
-	Kernel  bool   // it is a thread of the kernel
+	Inner   int    // pid in the innermost namespace, if that is not the current one; else 0
+	Kernel  bool   // kernel thread
 	Group   Group
 }
 
-// HostNamespace returns the inode of a namespace of the host. Where the first process may not be looked at, as in
-// some sandboxes, it is our own.
+// HostNamespace returns the inode of a namespace of the host. If pid 1 cannot be inspected, as in some sandboxes, it
+// returns the namespace of this process.
 func HostNamespace(kind string) (uint64, error) {
 	inode, err := Process{Process: proctree.Process{PID: 1}}.Namespace(kind)
 	if errors.Is(err, fs.ErrPermission) {
@@ -41,10 +39,10 @@ func HostNamespace(kind string) (uint64, error) {
 	return inode, err
 }
 
-// ErrGone is about a process that is not there.
+// ErrGone means that the process does not exist.
 var ErrGone = proctree.ErrGone
 
-// Look describes the process with this pid, or that a thread with this id is of.
+// Look returns the process with this pid, or the process of the thread with this id.
 func Look(pid int) (Process, error) {
 	p := Process{Process: proctree.Process{PID: pid}}
 	status, err := os.ReadFile(path(pid, "status"))
@@ -68,7 +66,7 @@ func Look(pid int) (Process, error) {
 		return Process{}, gone(p.PID, err)
 	}
 	p.Group = ParseGroup(string(groups))
-	// Had it ended in between, the groups might be those of another process with its pid.
+	// If the process ended meanwhile, the cgroups may belong to a new process with the same pid.
 	if again, err := readStat(p.PID); err != nil || again.Starttime != p.Start {
 		return Process{}, fmt.Errorf("process %d: %w", p.PID, ErrGone)
 	}
@@ -92,7 +90,7 @@ func readStat(pid int) (procfs.ProcStat, error) {
 	return st, nil
 }
 
-// gone is the error of a file in /proc: it goes with its process.
+// gone converts an error of a file in /proc, which disappears with its process.
 func gone(pid int, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return err
@@ -106,7 +104,7 @@ func statusField(status []byte, name string) string {
 	return strings.TrimSpace(line)
 }
 
-// Arguments returns the command line of a process, which may be its own invention.
+// Arguments returns the command line of a process. The process can change it.
 func (p Process) Arguments() []string {
 	text, err := os.ReadFile(path(p.PID, "cmdline"))
 	if err != nil || !p.Alive() {
@@ -115,7 +113,7 @@ func (p Process) Arguments() []string {
 	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
 }
 
-// All describes all processes; what ends meanwhile is left out.
+// All returns all processes. It skips processes that end during the call.
 func All() ([]Process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -134,7 +132,7 @@ func All() ([]Process, error) {
 	return all, nil
 }
 
-// Namespace returns the inode of a namespace of a process: net, mnt, pid, ...; it needs root for what others run.
+// Namespace returns the inode of a process's namespace, such as net, mnt or pid. Other users' processes need root.
 func (p Process) Namespace(kind string) (uint64, error) {
 	link, err := os.Readlink(path(p.PID, "ns/"+kind))
 	if err != nil {

@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Listener is a socket that waits for clients: a TCP socket that listens, a UDP socket without a peer.
+// Listener is a listening TCP socket or a UDP socket without a peer.
 type Listener struct {
 	Protocol string // tcp or udp
 	Address  netip.AddrPort
 	Network  uint64    // inode of its network namespace
-	Holders  []Process // those that have it open
+	Holders  []Process // processes that have it open
 	inode    uint64
 }
 
-// Networks groups processes by their network namespace. Those that may not be asked are left out; denied reports
-// whether there are any.
+// Networks groups processes by network namespace. denied reports whether processes were left out for lack of
+// permission.
 func Networks(all []Process) (networks map[uint64][]Process, denied bool) {
 	networks = map[uint64][]Process{}
 	for _, p := range all {
@@ -36,7 +36,7 @@ func Networks(all []Process) (networks map[uint64][]Process, denied bool) {
 	return networks, denied
 }
 
-// Listeners lists the sockets on a port, of a protocol or of both, in every network namespace.
+// Listeners lists the sockets on a port in all network namespaces. An empty protocol means tcp and udp.
 func Listeners(networks map[uint64][]Process, port uint16, protocol string) ([]Listener, error) {
 	var found []Listener
 	for network, members := range networks {
@@ -63,7 +63,7 @@ func Listeners(networks map[uint64][]Process, port uint16, protocol string) ([]L
 	return found, nil
 }
 
-// listenersIn lists the sockets of one network namespace, as any of its processes sees them.
+// listenersIn lists the sockets of a network namespace through any of its processes.
 func listenersIn(members []Process, port uint16, protocol string) ([]Listener, error) {
 	var err error
 	for _, p := range members {
@@ -78,13 +78,13 @@ func listenersIn(members []Process, port uint16, protocol string) ([]Listener, e
 			return append(tcp, udp...), nil
 		}
 	}
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) { // all have ended, and the namespace with them
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) { // all processes and the namespace are gone
 		err = nil
 	}
 	return nil, err
 }
 
-// States of sockets in the kernel's tables.
+// Socket states in the kernel's tables.
 const (
 	tcpListen      = 10
 	udpUnconnected = 7 // without a peer
@@ -105,7 +105,7 @@ func (p Process) table(protocol string, state uint64, port uint16) (found []List
 	}
 	for _, read := range reads {
 		lines, err := read()
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // IPv6 may be off
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // IPv6 may be disabled
 			return nil, err
 		}
 		for _, line := range lines {
@@ -118,7 +118,7 @@ func (p Process) table(protocol string, state uint64, port uint16) (found []List
 	return found, nil
 }
 
-// holdersOf finds the processes that have sockets open.
+// holdersOf finds the processes that have the sockets open.
 func holdersOf(networks map[uint64][]Process, inodes map[uint64]bool) map[uint64][]Process {
 	holders := map[uint64][]Process{}
 	if len(inodes) == 0 {
@@ -133,11 +133,11 @@ func holdersOf(networks map[uint64][]Process, inodes map[uint64]bool) map[uint64
 			dir := path(p.PID, "fd")
 			entries, err := os.ReadDir(dir)
 			if err != nil {
-				continue // it has ended, or is another user's
+				continue // the process has ended or belongs to another user
 			}
 			for _, e := range entries {
 				link, err := os.Readlink(dir + "/" + e.Name())
-				// A file's link begins with /: none can be called so.
+				// A file's link starts with /, so no file can imitate this name.
 				if inode, ok := links[link]; ok && err == nil && !slices.ContainsFunc(holders[inode], func(h Process) bool { return h.PID == p.PID }) {
 					holders[inode] = append(holders[inode], p)
 				}

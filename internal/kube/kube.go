@@ -1,16 +1,15 @@
-// Package kube holds what CRI leaves to those who use it: the labels and annotations by which kubelets, and every
-// other tool, find pods and their containers, and which of these was an init container. It also names what
-// crishim's own pods in a cluster have in common.
+// Package kube holds conventions on top of CRI: the labels and annotations by which kubelets and other tools find pods
+// and containers, and the detection of init containers. It also has the names of crishim's own pods in a cluster.
 package kube
 
 import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// OwnImages begins the names of the images that are built in, which no registry has and no user's image may have.
+// OwnImages is the prefix of built-in images. No registry has them, and users cannot use it.
 const OwnImages = "crishim.local/"
 
-// APIVersion is the version of the runtime interface that kubelets ask for, and insist on: their kubeRuntimeAPIVersion.
+// APIVersion is the version of the runtime interface that kubelets require: kubeRuntimeAPIVersion.
 const APIVersion = "0.1.0"
 
 // Labels of pods and containers.
@@ -19,30 +18,30 @@ const (
 	LabelPodNamespace  = "io.kubernetes.pod.namespace"
 	LabelPodUID        = "io.kubernetes.pod.uid"
 	LabelContainerName = "io.kubernetes.container.name"
-	// LabelDebug is on containers that `crishim debug` makes: the id of the container they are for.
+	// LabelDebug is the id of the debugged container, on containers of `crishim debug`.
 	LabelDebug = "io.crishim.debug"
 )
 
-// Annotations that kubelets, and crishim's own pod runtime, put on containers.
+// Annotations of containers set by kubelets and by crishim's own pod runtime.
 const (
 	AnnotationHash         = "io.kubernetes.container.hash"
 	AnnotationRestartCount = "io.kubernetes.container.restartCount"
 	AnnotationPorts        = "io.kubernetes.container.ports" // as JSON
 )
 
-// AnnotationRun is on the sandbox that `crishim run` makes for one container.
+// AnnotationRun marks the sandbox that `crishim run` creates for one container.
 const AnnotationRun = "io.crishim.run"
 
-// AnnotationPaused is on what crishim's dockershim lists of a paused container, which is a running one for CRI.
+// AnnotationPaused marks a paused container in the lists of crishim's dockershim. For CRI such a container is running.
 const AnnotationPaused = "io.crishim.paused"
 
 func IsPaused(c *runtimeapi.Container) bool {
 	return c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING && c.GetAnnotations()[AnnotationPaused] != ""
 }
 
-// IsDoneInit reports whether a container was an init container that has done its work, as far as that can be told without
-// the manifest: it has succeeded before another container of the pod, of which newest has the newest attempts, was
-// created. What else the kubelet starts, it starts at the same time.
+// IsDoneInit reports whether a container was an init container that has completed, as far as this can be determined
+// without the manifest: it succeeded before another container of the pod was created. The kubelet starts all other
+// containers at the same time. newest has the newest attempts of the pod's containers.
 func IsDoneInit(s *runtimeapi.ContainerStatus, newest map[string]*runtimeapi.Container) bool {
 	if s.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || s.GetExitCode() != 0 || s.GetFinishedAt() == 0 {
 		return false
@@ -55,37 +54,35 @@ func IsDoneInit(s *runtimeapi.ContainerStatus, newest map[string]*runtimeapi.Con
 	return false
 }
 
-// Names in crishim's own pods in a cluster. The DaemonSet of packaging/kubernetes has them; kubectl-crishim looks for
-// its pods by them, and makes its own with them.
+// Names of crishim's own pods in a cluster, shared by kubectl-crishim and the DaemonSet in packaging/kubernetes.
 const (
 	ClusterNamespace = "crishim"
-	ClusterContainer = "crishim" // the container of a pod that command lines run in
+	ClusterContainer = "crishim" // container in which command lines run
 	ClusterProgram   = "/crishim"
 
 	LabelApp         = "app.kubernetes.io/name"
 	LabelAppValue    = "crishim"
 	LabelManagedBy   = "app.kubernetes.io/managed-by"
-	ManagedByKubectl = "kubectl-crishim" // of the pods that end with a command line
+	ManagedByKubectl = "kubectl-crishim" // pods that are removed after a command line
 
-	// LabelRights is what command lines in a pod are allowed.
+	// LabelRights is the set of permissions for command lines in a pod.
 	LabelRights  = "io.crishim.rights"
 	RightsRead   = "read"
-	RightsChange = "change" // what the runtime has
-	RightsHost   = "host"   // files and mounts of the host too: apply, sync, gc
+	RightsChange = "change" // changes in the runtime
+	RightsHost   = "host"   // changes in the runtime, the files and mounts of the host: apply, sync, gc
 )
 
-// Hidden first arguments of the program. They and what they mean stay as they are: kubectl-crishim and the image of its
-// pods may be of different versions.
+// Hidden first arguments of the program. They must stay compatible, because kubectl-crishim and the image of its pods
+// may have different versions.
 const (
-	// IdleWord does nothing until a signal or the end of the runtime ends it: it keeps a container running for the execs
-	// of command lines.
+	// IdleWord waits for a signal or the end of the runtime. It keeps a container running for execs.
 	IdleWord = "__idle"
-	// RelayWord is followed by a verb, for those who read audit logs, and maybe by a TCP address of the loopback. It copies
-	// between the standard streams and the socket of the runtime, or that address, and begins with RelayReady. It ends
-	// when the other side does, and soon after its standard input.
+	// RelayWord is followed by a verb, for audit logs, and optionally a TCP address on loopback. It writes RelayReady
+	// and then copies between the standard streams and the runtime's socket or the address. It ends with the other
+	// side, and soon after EOF on its standard input.
 	RelayWord  = "__relay"
 	RelayReady = "ready\n"
-	// NodeWord is followed by the columns of the user's terminal (0: there is none) and a command line, which the end of
-	// standard input interrupts.
+	// NodeWord is followed by the width of the user's terminal (0: no terminal) and a command line. EOF on standard
+	// input interrupts the command.
 	NodeWord = "__node"
 )

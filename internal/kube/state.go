@@ -10,7 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// States of containers and pods that callers ask for. The others are the reasons of kubelets and runtimes.
+// States of containers and pods that callers compare with. All other states are reasons from kubelets and runtimes.
 const (
 	Running           = "Running"
 	Completed         = "Completed"
@@ -24,20 +24,20 @@ const (
 	PodInitializing   = "PodInitializing"
 )
 
-// Container is what the state of a pod depends on of one container, in its newest attempt.
+// Container is the state of a container's newest attempt, as far as the state of the pod depends on it.
 type Container struct {
 	Init, Sidecar, Ephemeral bool
-	Missing                  bool      // the runtime does not have it
-	Waits                    string    // why it is not started, in a kubelet's word; "" for a container that is not to start
-	Next                     time.Time // of the next start, where that is known
+	Missing                  bool      // not in the runtime
+	Waits                    string    // reason why it is not started, in the kubelet's words; "" if it will not be started
+	Next                     time.Time // time of the next start, if known
 	State                    runtimeapi.ContainerState
 	Paused, Ready            bool
 	ExitCode                 int32
-	Reason                   string // of its end
+	Reason                   string // reason for its end
 	Restarts                 int
 }
 
-// Word returns the state of a container in one word: kubectl's, or the runtime's.
+// Word returns the state of a container in one word, as kubectl or the runtime names it.
 func (c Container) Word() string {
 	switch {
 	case c.Waits != "":
@@ -59,22 +59,22 @@ func (c Container) Word() string {
 }
 
 type Pod struct {
-	NoSandbox  bool // the runtime has none
-	Ready      bool // the newest one is ready
-	Managed    bool // sync or apply works on it: it gets what is missing
+	NoSandbox  bool // the runtime has no sandbox
+	Ready      bool // the newest sandbox is ready
+	Managed    bool // sync or apply manages the pod and creates missing containers
 	Reason     string
-	Containers []Container // in the order of the manifest, where that is known
+	Containers []Container // in manifest order, if known
 }
 
 type PodState struct {
 	Word              string
-	Next              time.Time // of the start that the word is about, where that is known
-	Ready, Containers int       // those that count for READY: init containers that are not sidecars do not
+	Next              time.Time // time of the start that the state refers to, if known
+	Ready, Containers int       // containers for READY: all except init containers that are not sidecars
 	Restarts          int
 }
 
-// State returns the state of a pod, in kubectl's words: that of the container which keeps it from running, else what all of
-// them are. A stopped pod is one that was ended before its containers were done.
+// State returns the state of a pod in kubectl's words: the state of the container that keeps the pod from running,
+// otherwise the common state of all. A pod is Stopped if it was stopped before its containers were done.
 func (p Pod) State() PodState {
 	ended := !p.NoSandbox && !p.Ready
 	all := p.sum(ended)
@@ -103,14 +103,15 @@ func (p Pod) State() PodState {
 }
 
 type sum struct {
-	word                     string // of the first that neither runs nor has done its work; a failure comes before a wait
+	word                     string // of the first container that neither runs nor is done; failures before waits
 	next                     time.Time
-	runs, stopped            bool // one that is no init container does, or was ended with the pod
+	runs, stopped            bool // a main container runs, or was stopped with the pod
 	inits, done              int  // init containers that are not sidecars
 	ready, counted, restarts int
 }
 
-// counted returns the containers that the state depends on: no ephemeral ones, and none that is missing and not to be made any more.
+// counted returns the containers that the state depends on. It leaves out ephemeral containers and missing ones that
+// will not be created.
 func (p Pod) counted(ended bool) []Container {
 	mainMade := slices.ContainsFunc(p.Containers, func(c Container) bool { return !c.Init && !c.Ephemeral && !c.Missing })
 	return slices.DeleteFunc(slices.Clone(p.Containers), func(c Container) bool {
@@ -153,8 +154,8 @@ func (s *sum) block(word string, next time.Time) {
 	}
 }
 
-// endedWithPod reports whether a container of a pod that has ended was not started, or ended by a signal that who stops a
-// pod sends.
+// endedWithPod reports whether a container of an ended pod was never started or was ended by a signal for stopping
+// pods.
 func (c Container) endedWithPod() bool {
 	if c.Waits != "" || c.Missing {
 		return false
@@ -163,7 +164,7 @@ func (c Container) endedWithPod() bool {
 		c.State == runtimeapi.ContainerState_CONTAINER_EXITED && (c.ExitCode == 137 || c.ExitCode == 143) && (c.Reason == "" || c.Reason == "Error")
 }
 
-// IsCreating reports whether a state is that of a container, or a pod, that is being made.
+// IsCreating reports whether a container or pod is being created.
 func IsCreating(word string) bool {
 	return strings.HasSuffix(word, ContainerCreating) || strings.HasSuffix(word, PodInitializing) || word == Created || strings.HasPrefix(word, "Init:") && strings.Contains(word, "/")
 }

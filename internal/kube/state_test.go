@@ -6,7 +6,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestPodState: the words are kubectl's, and one pod has one of them, whoever asks.
+// TestPodState checks that states are in kubectl's words and do not depend on the caller.
 func TestPodState(t *testing.T) {
 	t.Parallel()
 	runs := Container{State: runtimeapi.ContainerState_CONTAINER_RUNNING, Ready: true}

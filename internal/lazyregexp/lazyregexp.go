@@ -1,5 +1,5 @@
-// Package lazyregexp has regular expressions that are compiled when they are first used, as Go's own internal package of
-// that name: those of package variables would cost each command milliseconds at its start, and few commands use them.
+// Package lazyregexp compiles regular expressions at first use, like Go's internal package of this name. Compiling them
+// in package variables would add milliseconds to the start of each command, and few commands use them.
 package lazyregexp
 
 import (
@@ -9,7 +9,7 @@ import (
 
 type Regexp struct{ compiled func() *regexp.Regexp }
 
-// New returns the regular expression of a text, which must be valid: the first use panics else.
+// New returns the regular expression for a text. If the text is invalid, the first use panics.
 func New(text string) *Regexp {
 	return &Regexp{sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })}
 }

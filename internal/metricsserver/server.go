@@ -1,5 +1,5 @@
-// Package metricsserver serves metrics, which have no password, to scrapers and not to web
-// pages, and cuts off clients that are slow or send too much.
+// Package metricsserver serves metrics without a password to scrapers, but not to web pages. It disconnects clients
+// that are slow or send too much.
 package metricsserver
 
 import (
@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// readTime bounds a request, and a connection without one.
+	// readTime limits a request, and the wait for a request.
 	readTime = 10 * time.Second
-	// maxHeaderBytes is more than any scraper sends. The library takes 4 KiB more.
+	// maxHeaderBytes is more than any scraper sends. The library adds 4 KiB.
 	maxHeaderBytes = 12 << 10
 )
 
@@ -44,7 +44,7 @@ func (s *Server) Start(ctx context.Context) (net.Addr, error) {
 	s.done = make(chan struct{})
 	go func() {
 		defer close(s.done)
-		_ = s.server.Serve(l) // ends with an error when Stop closes it
+		_ = s.server.Serve(l) // returns an error when Stop closes the listener
 	}()
 	return l.Addr(), nil
 }
@@ -62,8 +62,8 @@ func (s *Server) Stop() error {
 
 const writeTime = 30 * time.Second
 
-// guard keeps web pages away from the metrics, and bounds the time of an answer. A listener that is not on loopback is
-// scraped under any name of the node.
+// guard rejects requests of web pages and limits the time of a response. A listener outside loopback may be scraped
+// under any name of the node.
 func guard(listener net.Addr, write time.Duration, next http.Handler) http.Handler {
 	check := webguard.CheckOrigin
 	if listener.(*net.TCPAddr).IP.IsLoopback() {

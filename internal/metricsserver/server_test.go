@@ -55,7 +55,7 @@ func TestMetricsRefuseHugeHeaders(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	// On a connection that was used before, the library takes another 4 KiB.
+	// On a reused connection the library accepts another 4 KiB.
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for header, want := range map[string]int{"short": 200, strings.Repeat("x", 10<<10): 200, strings.Repeat("y", 16<<10): 431} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://%s/metrics", address), nil)
@@ -74,8 +74,8 @@ func TestMetricsRefuseHugeHeaders(t *testing.T) {
 	}
 }
 
-// TestMetricsCutSlowClientsOff: one that sends its request drop by drop, one that
-// says nothing, and one that reads nothing. Others are served meanwhile.
+// TestMetricsCutSlowClientsOff uses clients that send their request byte by byte, send nothing, or read nothing. Other
+// clients must be served in the meantime.
 func TestMetricsCutSlowClientsOff(t *testing.T) {
 	m := New("127.0.0.1:0", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), nil)
 	m.server.ReadHeaderTimeout, m.server.ReadTimeout, m.server.IdleTimeout = 200*time.Millisecond, 200*time.Millisecond, 200*time.Millisecond
@@ -89,7 +89,7 @@ func TestMetricsCutSlowClientsOff(t *testing.T) {
 		"sends drops": func(c net.Conn) {
 			_, err := c.Write([]byte("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "))
 			for err == nil {
-				time.Sleep(10 * time.Millisecond) // as the attack does
+				time.Sleep(10 * time.Millisecond) // like a slow-loris attack
 				_, err = c.Write([]byte("x"))
 			}
 		},
@@ -103,7 +103,7 @@ func TestMetricsCutSlowClientsOff(t *testing.T) {
 			defer close(sent)
 			send(conn)
 		}()
-		for end := time.Now().Add(time.Minute); ; { // on a busy machine it may be slow itself
+		for end := time.Now().Add(time.Minute); ; { // on a busy machine the test itself may be slow
 			resp, err := client.Get("http://" + address.String() + "/metrics")
 			if err == nil {
 				resp.Body.Close()
@@ -122,7 +122,7 @@ func TestMetricsCutSlowClientsOff(t *testing.T) {
 	}
 }
 
-// endsSoon waits for the other side to close a connection.
+// endsSoon waits for the peer to close a connection.
 func endsSoon(t *testing.T, name string, conn net.Conn) {
 	t.Helper()
 	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
@@ -140,7 +140,7 @@ func endsSoon(t *testing.T, name string, conn net.Conn) {
 	}
 }
 
-// TestMetricsEndForSlowReaders: an answer that nobody reads is given up.
+// TestMetricsEndForSlowReaders checks that an unread response is abandoned.
 func TestMetricsEndForSlowReaders(t *testing.T) {
 	ended := make(chan error, 1)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,5 +1,5 @@
-// Package ocierror reads what engines and OCI runtimes (runc, crun, youki) say of a process that they could not start. Only
-// their text tells why: engines disagree about the exit status.
+// Package ocierror parses the messages of engines and OCI runtimes (runc, crun, youki) about a process that could not
+// be started. Only the text has the reason, because engines return different exit statuses.
 package ocierror
 
 import (
@@ -10,16 +10,15 @@ import (
 	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
-// Exit statuses, as shells have them, of commands that were never started.
+// Exit statuses of shells for commands that could not be started.
 const (
 	StatusCannotRun = 126
 	StatusNotFound  = 127
 )
 
-// Failure is why a process could not be started.
+// Failure is a reason why a process could not be started.
 type Failure int
 
-// The failures that a text can tell.
 const (
 	Unknown Failure = iota
 	NotFound
@@ -31,7 +30,7 @@ const (
 	DiskFull
 )
 
-// ends are the ends of texts: the command, which may be any text, stands before them.
+// ends are matched at the end of a text, because the command, which may be any text, comes before.
 var ends = []struct {
 	text    string
 	failure Failure
@@ -46,7 +45,7 @@ var ends = []struct {
 	{"no space left on device", DiskFull},
 }
 
-// Of returns the failure that a text tells.
+// Of returns the failure that a text describes.
 func Of(text string) Failure {
 	text = strings.ToLower(strings.TrimRight(Plain(text), "\"` \r\n"))
 	switch {
@@ -65,7 +64,7 @@ func Of(text string) Failure {
 	return Unknown
 }
 
-// marks are parts of every text about a start: "no such file" alone may be about anything.
+// marks occur in all texts about a start. "no such file" alone is too general.
 var marks = []string{"oci runtime", "exec failed", "executable file", "exec: ", "runc", "crun", "unable to find user", "unable to find group"}
 
 // IsStart reports whether a text is about a process that could not be started.
@@ -74,7 +73,7 @@ func IsStart(text string) bool {
 	return slices.ContainsFunc(marks, func(mark string) bool { return strings.Contains(text, mark) })
 }
 
-// ExitStatus returns a shell's status for the command that a text is about, 0 if the text is not about a command.
+// ExitStatus returns a shell's exit status for the failed command, or 0 if the text is not about a command.
 func ExitStatus(text string) int {
 	if !IsStart(text) {
 		return 0
@@ -91,22 +90,22 @@ func ExitStatus(text string) int {
 	return 0
 }
 
-// layers is what engine, containerd and runc put before the reason.
+// layers matches the prefixes of engine, containerd and runc before the reason.
 var layers = lazyregexp.New(`^(.*unable to start container process: |Error response from daemon: |failed to create (shim task|task for container): |` +
 	`failed to start shim: |failed to create shim: |OCI runtime (create|start|exec) failed: |runc (create|start|exec) failed: |exec failed: |` +
 	`(container_linux|process_linux|rootfs_linux|standard_init_linux)\.go:\d+: |` +
 	`(starting container process|container init) caused( ".*")?: |error during container init: )+`)
 
-// Plain returns the text of a start error without the layers in front of the reason and the class behind it. Any other
-// text stays as it is.
+// Plain removes the prefixes of the layers and the class at the end from a start error. It returns any other text
+// unchanged.
 func Plain(text string) string {
 	reason := layers.ReplaceAllString(text, "")
 	if reason == text && !IsStart(text) {
 		return text
 	}
-	reason, _, _ = strings.Cut(reason, "\n, stdout: ") // CRI-O's ExecSync
+	reason, _, _ = strings.Cut(reason, "\n, stdout: ") // from CRI-O's ExecSync
 	reason = strings.TrimSpace(reason)
-	if quoted, ok := strings.CutSuffix(reason, `"`); ok && strings.Count(reason, `"`)%2 == 1 { // it was part of a log line
+	if quoted, ok := strings.CutSuffix(reason, `"`); ok && strings.Count(reason, `"`)%2 == 1 { // the rest of a quoted log line
 		reason = quoted
 		if plain, err := strconv.Unquote(`"` + quoted + `"`); err == nil {
 			reason = plain
@@ -115,11 +114,9 @@ func Plain(text string) string {
 	return strings.TrimSuffix(reason, ": unknown")
 }
 
-// Error is a runtime's error with the text that Plain returns.
+// Error is a runtime's error with the text from Plain.
 type Error struct{ Err error }
 
-// Error implements error.
 func (e Error) Error() string { return Plain(e.Err.Error()) }
 
-// Unwrap returns the runtime's error.
 func (e Error) Unwrap() error { return e.Err }

@@ -16,7 +16,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// TestOf: the command, whatever its name, does not decide.
+// TestOf checks that the name of the command has no influence.
 func TestOf(t *testing.T) {
 	const runc = "OCI runtime exec failed: exec failed: unable to start container process: "
 	for text, want := range map[string]struct {

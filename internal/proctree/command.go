@@ -9,8 +9,8 @@ import (
 
 const killTime = 5 * time.Second
 
-// Command is exec.CommandContext, but the end of ctx kills the program, such as a credential helper or a network plugin,
-// together with its descendants. Orphans are found if the program leads a session (SysProcAttr.Setsid).
+// Command is exec.CommandContext, but when ctx ends it kills the program together with its descendants. Orphans are
+// included if the program leads a session (SysProcAttr.Setsid).
 func Command(ctx context.Context, path string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Cancel = func() error {

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// TestTheEndTakesChildrenAlong: of a process tree, and of a session one of whose members
-// has lost its parent.
+// TestTheEndTakesChildrenAlong kills a process tree, and a session with an orphan.
 func TestTheEndTakesChildrenAlong(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -37,7 +36,7 @@ func TestTheEndTakesChildrenAlong(t *testing.T) {
 				t.Fatal(err)
 			}
 			cancel()
-			// The child has standard output until its end.
+			// The child holds stdout until it ends.
 			if more, err := io.ReadAll(said); err != nil || len(more) > 0 {
 				t.Errorf("got %q, %v", more, err)
 			}

@@ -11,8 +11,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// FuzzStat: a command's name, which its process chooses, changes nothing else of
-// what is read about it.
+// FuzzStat checks that the command name, which the process chooses, does not affect other fields.
 func FuzzStat(f *testing.F) {
 	for _, name := range []string{"sh", ") R 1 1 1", "a b", "(((", "", "\n", "\xff\x00"} {
 		f.Add(name, 7, 1, 7, uint64(99))

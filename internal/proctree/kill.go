@@ -14,11 +14,9 @@ import (
 
 const maxRounds = 100
 
-// Kill ends root and everything that it has started in its container, as far as
-// it can be told (see members and strays), and waits until they are gone or ctx is
-// done. All are stopped first, until a walk finds no new one, so that nothing
-// escapes by forking between being seen and being killed. Without a container
-// there are no strays.
+// Kill ends root and its descendants in its container as far as they can be found (see members and strays), and waits
+// until they are gone or ctx is done. It first stops all of them until it finds no new one, so that none can escape by
+// forking. Without a container there are no strays.
 func Kill(ctx context.Context, root Process, container string) error {
 	var errs []error
 	stopped := map[Process]bool{}
@@ -68,9 +66,8 @@ func snapshot() ([]procfs.ProcStat, error) {
 	return all, nil
 }
 
-// members returns root's descendants, and every process of the session that root leads, also orphans. A pid in use as
-// session id is not given to a new process, so a session of that number is root's, unless a younger process has the
-// pid.
+// members returns root's descendants and all processes of the session that root leads, including orphans. A pid in use
+// as session id is not reused, so a session with this number is root's unless a younger process has the pid.
 func members(root Process, all []procfs.ProcStat) []Process {
 	for _, st := range all {
 		if st.PID == root.PID && st.Starttime != root.Start {
@@ -99,8 +96,8 @@ type channel struct {
 	device, inode uint64
 }
 
-// strays finds processes of root's container that lead sessions of their own, whose parent is gone, but which still
-// hold a pipe or the terminal made for root. A channel that an older process holds too was not made for root.
+// strays finds orphans in root's container that lead their own sessions but still hold a pipe or terminal that was
+// created for root. A pipe or terminal that an older process also holds was not created for root.
 func strays(root Process, container string, all []procfs.ProcStat) []Process {
 	if container == "" {
 		return nil
@@ -141,7 +138,7 @@ func strays(root Process, container string, all []procfs.ProcStat) []Process {
 func (p Process) held(of map[channel]bool) []channel {
 	process, err := procfs.NewProc(p.PID)
 	if err != nil {
-		return nil // it has just ended
+		return nil // the process has just ended
 	}
 	fds, err := process.FileDescriptors()
 	if err != nil {
@@ -156,20 +153,20 @@ func (p Process) held(of map[channel]bool) []channel {
 	return held
 }
 
-// channelAt returns which pipe or pseudo-terminal a descriptor is. Named pipes are there for everybody, and do not
-// count.
+// channelAt returns the identity of a pipe or pseudo-terminal behind a descriptor. Named pipes do not count, because
+// any process can open them.
 func channelAt(pid int, fd uintptr) (channel, bool) {
 	path := fmt.Sprintf("/proc/%d/fd/%d", pid, fd)
 	target, err := os.Readlink(path)
 	if err != nil {
 		return channel{}, false
 	}
-	// The server of a file system is not asked: it may be away, or be the container's.
+	// AT_STATX_DONT_SYNC avoids requests to a file server, which may be down or run in the container.
 	var st unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_INO, &st); err != nil {
 		return channel{}, false
 	}
 	pipe := st.Mode&unix.S_IFMT == unix.S_IFIFO && strings.HasPrefix(target, "pipe:")
-	terminal := st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev_major >= 136 && st.Rdev_major <= 143 // of /dev/pts
+	terminal := st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev_major >= 136 && st.Rdev_major <= 143 // in /dev/pts
 	return channel{device: unix.Mkdev(st.Dev_major, st.Dev_minor), inode: st.Ino}, pipe || terminal
 }

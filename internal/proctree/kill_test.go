@@ -11,8 +11,8 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// TestChannelsWaitForNoFileSystem: a container has a directory open whose file system does
-// not answer, as one on a server that is away.
+// TestChannelsWaitForNoFileSystem opens a directory on a file system that does not answer, as with an unreachable
+// server.
 func TestChannelsWaitForNoFileSystem(t *testing.T) {
 	if os.Geteuid() != 0 {
 		test.Missing(t, "needs root to mount")
@@ -50,7 +50,7 @@ func TestChannelsWaitForNoFileSystem(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Error("it waits for the file system")
 	}
-	if err := fuse.Close(); err != nil { // all who wait get an error
+	if err := fuse.Close(); err != nil { // all waiting requests fail
 		t.Error(err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Only of a process in the same scope is known whether it has ended.
+// HasEnded is only known for a process in the same scope.
 func TestMark(t *testing.T) {
 	t.Parallel()
 	self, err := Find(os.Getpid())

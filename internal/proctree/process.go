@@ -1,11 +1,8 @@
-// Package proctree finds, watches and ends processes on this host by what the
-// kernel has about them in /proc.
+// Package proctree finds, watches and kills processes on this host through /proc.
 //
-// A [Process] is a pid together with its start time, which never names two
-// processes; [Kill] ends one with everything it started, [Process.Wait] waits
-// for its end without polling. Nothing here talks to an engine, and nothing
-// here works on processes of another host: the caller proves with
-// [Process.InContainer] that the pid an engine reported is one of this host.
+// A [Process] is a pid with its start time, which identifies it uniquely. [Kill] kills a process with its descendants,
+// and [Process.Wait] waits for its end without polling. The package does not talk to an engine. Callers use
+// [Process.InContainer] to verify that the pid from an engine belongs to this host.
 package proctree
 
 import (
@@ -27,10 +24,10 @@ import (
 
 var ErrGone = errors.New("process is gone")
 
-// Process names one process and never another: a pid is not used again with the same start time.
+// Process identifies a process uniquely: a pid is not reused with the same start time.
 type Process struct {
 	PID   int    `json:"pid"`
-	Start uint64 `json:"start"` // clock ticks after boot
+	Start uint64 `json:"start"` // clock ticks since boot
 }
 
 func Find(pid int) (Process, error) {
@@ -67,7 +64,7 @@ func (p Process) Alive() bool {
 	return err == nil && st.Starttime == p.Start && !dead(st)
 }
 
-// InContainer proves that a pid from an engine is one of this host, by the name of its control group.
+// InContainer verifies by the cgroup's name that a pid from an engine belongs to this host.
 func (p Process) InContainer(id string) bool {
 	if !p.Alive() {
 		return false
@@ -76,17 +73,17 @@ func (p Process) InContainer(id string) bool {
 	return err == nil && Named(string(groups), id) && p.Alive()
 }
 
-// containerIDs are whole ids: part of one would be found in other groups.
+// containerIDs matches full ids, because a short id might occur in other cgroups.
 var containerIDs = lazyregexp.New(`^[0-9a-f]{64}$`)
 
-// Named reports whether a group's directory has the id in its name, as in /docker/ID, docker-ID.scope or
+// Named reports whether a cgroup's directory has the id in its name, as in /docker/ID, docker-ID.scope or
 // system.slice:docker:ID.
 func Named(groups, id string) bool {
 	words := strings.FieldsFunc(groups, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 	return containerIDs.MatchString(id) && slices.Contains(words, id)
 }
 
-// signal does not hit a process that got the pid later: os.Process holds a pidfd where the kernel has them.
+// signal does not affect a new process with the same pid if the kernel supports pidfds, which os.Process uses.
 func (p Process) signal(sig unix.Signal) error {
 	process, err := os.FindProcess(p.PID)
 	if err == nil && p.Alive() {
@@ -100,8 +97,8 @@ func (p Process) signal(sig unix.Signal) error {
 
 const pollInterval = 20 * time.Millisecond
 
-// Wait returns nil when the process has ended, or the cause of ctx.
-// It costs no thread: the runtime's poller watches a pidfd.
+// Wait returns nil when the process has ended, or the cause of ctx. It uses no thread, because the runtime's poller
+// watches a pidfd.
 func (p Process) Wait(ctx context.Context) error {
 	fd, err := unix.PidfdOpen(p.PID, unix.PIDFD_NONBLOCK)
 	if err != nil {
@@ -109,7 +106,7 @@ func (p Process) Wait(ctx context.Context) error {
 	}
 	f := os.NewFile(uintptr(fd), "pidfd")
 	defer f.Close()
-	if f.SetReadDeadline(time.Time{}) != nil || !p.Alive() { // the poller does not take it, or it is another process's
+	if f.SetReadDeadline(time.Time{}) != nil || !p.Alive() { // the poller does not support it, or the pid was reused
 		return p.poll(ctx)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = f.SetReadDeadline(time.Unix(1, 0)) })
@@ -150,7 +147,7 @@ func BootID() string {
 	return strings.TrimSpace(string(id))
 }
 
-// Scope returns where a pid names the processes that it names here: "BOOT PID-NAMESPACE", "" where /proc does not tell.
+// Scope identifies where a pid is valid: "BOOT PID-NAMESPACE", or "" if unknown.
 func Scope() string {
 	boot := BootID()
 	namespace, err := os.Readlink("/proc/self/ns/pid")
@@ -160,8 +157,7 @@ func Scope() string {
 	return boot + " " + namespace
 }
 
-// Mark returns the process in a form to keep outside this machine's memory, in a label or an annotation: its scope, pid
-// and start. It is "" where the scope is not known.
+// Mark returns the process with its scope as text, for labels and annotations. It is "" if the scope is unknown.
 func (p Process) Mark() string {
 	scope := Scope()
 	if scope == "" {
@@ -170,8 +166,8 @@ func (p Process) Mark() string {
 	return fmt.Sprintf("%s %d %d", scope, p.PID, p.Start)
 }
 
-// HasEnded reports whether the process of a mark is known to have ended. Of one in another scope, which may be another
-// machine, or another container, that is not known.
+// HasEnded reports whether the marked process is known to have ended. In another scope, such as another machine or
+// container, this is unknown.
 func HasEnded(mark string) bool {
 	scope := Scope()
 	rest, here := strings.CutPrefix(mark, scope+" ")

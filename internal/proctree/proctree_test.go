@@ -16,7 +16,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// TestNamed: only a whole id counts, however the engine's control groups are called.
+// TestNamed checks that only full ids match, whatever the form of the cgroup's name.
 func TestNamed(t *testing.T) {
 	t.Parallel()
 	id := strings.Repeat("0123456789abcdef", 4)
@@ -45,8 +45,8 @@ func TestMembers(t *testing.T) {
 		{PID: 10, PPID: 1, Session: 10, State: "S", Starttime: 100},
 		{PID: 11, PPID: 10, Session: 11, State: "S", Starttime: 110}, // own session, still a child
 		{PID: 13, PPID: 1, Session: 10, State: "S", Starttime: 130},  // adopted by init, same session
-		{PID: 14, PPID: 10, Session: 10, State: "Z", Starttime: 140}, // dead already
-		{PID: 20, PPID: 1, Session: 20, State: "S", Starttime: 150},  // a stranger
+		{PID: 14, PPID: 10, Session: 10, State: "Z", Starttime: 140}, // already dead
+		{PID: 20, PPID: 1, Session: 20, State: "S", Starttime: 150},  // unrelated
 	}
 	want := []Process{root, {11, 110}, {13, 130}, {12, 120}}
 	if diff := cmp.Diff(want, members(root, all)); diff != "" {
@@ -57,7 +57,7 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// start runs a shell script in a session of its own and returns the pids it prints, one a line.
+// start runs a shell script in its own session and returns the pids that it prints, one per line.
 func start(t *testing.T, script string, lines int) (Process, []int) {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", script)
@@ -90,7 +90,7 @@ func start(t *testing.T, script string, lines int) (Process, []int) {
 
 func TestKillTakesTheWholeTree(t *testing.T) {
 	t.Parallel()
-	// A child, a child with a session of its own, and one whose parent has ended.
+	// A child, a child with its own session, and an orphan.
 	root, pids := start(t, `sleep 600 & echo $!
 setsid sleep 600 & echo $!
 (sleep 600 & echo $!)

@@ -1,11 +1,8 @@
-// Package rundir manages the private directories of running commands: that of the
-// embedded shim and those of ssh tunnels.
+// Package rundir manages private directories of running commands, for the embedded shim and for ssh tunnels.
 //
-// They are all in one base directory that belongs to the user, see [Base]. Each is
-// locked while its process lives, and removed entry by entry when the process ends.
-// [Sweep] removes those that a killed process left: unlocked directories with exactly
-// such a name, and in them only the entries that crishim makes. There is no recursive
-// removal anywhere.
+// All directories are in a base directory of the user, see [Base]. Each is locked while its process lives and is
+// removed entry by entry when the process ends. [Sweep] removes the directories of killed processes: unlocked
+// directories with a matching name, and in them only entries that crishim creates. Nothing is removed recursively.
 package rundir
 
 import (
@@ -33,16 +30,16 @@ const (
 	tmpBase  = "/tmp"
 
 	idBytes = 8
-	longest = len("/c.0123456789abcdef") // the control socket that ssh makes under another name first
+	longest = len("/c.0123456789abcdef") // the temporary name of ssh's control socket
 	maxFile = 64 << 10
 )
 
-// MaxSocketPath is the longest path of a unix socket that the kernel takes, in bytes.
+// MaxSocketPath is the kernel's limit for the path of a unix socket in bytes.
 const MaxSocketPath = 107
 
 type Kind struct {
-	Name    string             // the directory is Name-ID
-	Entries *lazyregexp.Regexp // matches the whole of each path that is ever made in it, relative to it
+	Name    string             // the directory's name is Name-ID
+	Entries *lazyregexp.Regexp // matches the relative path of each possible entry
 }
 
 type Dir struct {
@@ -52,13 +49,13 @@ type Dir struct {
 	lock *os.File
 }
 
-// Base makes and returns the directory for all directories: /run/crishim for root where
-// that is writable, crishim in $XDG_RUNTIME_DIR, else /tmp/crishim-UID. $TMPDIR is not used: it
-// may be too long for a socket, or writable for others. A nil lookup is an empty environment.
+// Base creates and returns the base directory: /run/crishim for root if writable, else crishim in $XDG_RUNTIME_DIR,
+// else /tmp/crishim-UID. $TMPDIR is not used, because it may be too long for a socket or writable for others. A nil
+// lookup is an empty environment.
 func Base(lookup func(string) (string, bool)) (string, error) {
 	uid := os.Geteuid()
 	if uid == 0 {
-		// The socket of serve is there, too.
+		// The directory also contains the socket of serve.
 		if makeBase(rootBase, 0o755) == nil {
 			return rootBase, nil
 		}
@@ -73,7 +70,7 @@ func Base(lookup func(string) (string, bool)) (string, error) {
 	return base, makeBase(base, 0o700)
 }
 
-// makeBase fails on a read-only file system, as /run is in some containers.
+// makeBase fails on a read-only file system, such as /run in some containers.
 func makeBase(dir string, mode fs.FileMode) error {
 	if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -125,7 +122,7 @@ func OpenPrivate(dir string) (*os.Root, error) {
 	return root, nil
 }
 
-// ReadFile reads a small regular file of an open directory; no link is followed.
+// ReadFile reads a small regular file in an open directory. It follows no link.
 func ReadFile(root *os.Root, name string) ([]byte, error) {
 	info, err := root.Lstat(name)
 	if err != nil {
@@ -152,12 +149,12 @@ func New(base string, kind Kind) (*Dir, error) {
 	}
 	for {
 		id := make([]byte, idBytes)
-		_, _ = rand.Read(id) // it never fails
+		_, _ = rand.Read(id) // never fails
 		name := filepath.Join(base, kind.Name+"-"+hex.EncodeToString(id))
 		if err := os.Mkdir(name, 0o700); err != nil {
 			return nil, err
 		}
-		// Another command's sweep may take it for a leftover before it is locked, and removes it then.
+		// Another command's sweep may remove the directory before it is locked.
 		if d, err := open(name, kind); d != nil || err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return d, err
 		}
@@ -177,7 +174,7 @@ func open(name string, kind Kind) (*Dir, error) {
 	if ok, err := filelock.TryDir(lock, unix.LOCK_EX); !ok {
 		return nil, errors.Join(err, d.close())
 	}
-	if _, err := os.Lstat(name); err != nil { // its owner removed it in the meantime
+	if _, err := os.Lstat(name); err != nil { // removed by its owner in the meantime
 		return nil, errors.Join(err, d.close())
 	}
 	return d, nil
@@ -185,7 +182,7 @@ func open(name string, kind Kind) (*Dir, error) {
 
 func (d *Dir) close() error { return errors.Join(d.lock.Close(), d.root.Close()) }
 
-// Remove leaves the directory if it holds something that crishim has not made.
+// Remove keeps the directory if it contains entries that crishim did not create.
 func (d *Dir) Remove() error {
 	err := d.empty(".")
 	if err == nil {
@@ -218,8 +215,8 @@ func (d *Dir) empty(sub string) error {
 	return errors.Join(errs...)
 }
 
-// Sweep removes the directories that killed commands of this user left, once finish has succeeded for them. Nothing
-// depends on it.
+// Sweep removes the directories of this user's killed commands after finish has succeeded for them. Errors are ignored,
+// because nothing depends on it.
 func Sweep(base string, kind Kind, finish func(dir string) error) {
 	entries, err := os.ReadDir(base)
 	if err != nil {

@@ -45,8 +45,8 @@ func TestSweep(t *testing.T) {
 	write(t, filepath.Join(gone[0], "a"))
 	write(t, filepath.Join(gone[1], "b", "12"))
 	kept := []string{
-		at("0000000000000001/c"), at("0000000000000002/b/x"), at("0000000000000003/a/12"), at("0000000000000004/xa"), // entries of other names
-		at("1.2.0/a"), at("000000000000000F/a"), at("00000000000000/a"), at("0000000000000000a/a"), at("x/a"), // other names
+		at("0000000000000001/c"), at("0000000000000002/b/x"), at("0000000000000003/a/12"), at("0000000000000004/xa"), // entries with other names
+		at("1.2.0/a"), at("000000000000000F/a"), at("00000000000000/a"), at("0000000000000000a/a"), at("x/a"), // other directory names
 		filepath.Join(base, "other-0000000000000000", "a"), at("0000000000000005"),
 	}
 	for _, path := range kept {
@@ -88,7 +88,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestRemoveKeepsWhatItDidNotMake: somebody's file in a directory stays, and is named.
+// TestRemoveKeepsWhatItDidNotMake checks that a foreign file is kept and named in the error.
 func TestRemoveKeepsWhatItDidNotMake(t *testing.T) {
 	t.Parallel()
 	d, err := New(t.TempDir(), kind)
@@ -105,7 +105,7 @@ func TestRemoveKeepsWhatItDidNotMake(t *testing.T) {
 	}
 }
 
-// TestNewAndSweepAtTheSameTime: commands that start together do not take away each other's directories.
+// TestNewAndSweepAtTheSameTime checks that concurrent commands do not remove each other's directories.
 func TestNewAndSweepAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
@@ -146,7 +146,7 @@ func TestNewRefusesALongPath(t *testing.T) {
 	}
 }
 
-// TestOpenPrivateRefuses: also what somebody else has put there to be trusted.
+// TestOpenPrivateRefuses checks that files and directories that other users could have created are rejected.
 func TestOpenPrivateRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -176,7 +176,7 @@ func TestOpenPrivateRefuses(t *testing.T) {
 	root.Close()
 }
 
-// TestBase: where directories are, and what is refused there.
+// TestBase checks the choice of the base directory and its validation.
 func TestBase(t *testing.T) {
 	runtime := t.TempDir()
 	if err := os.Chmod(runtime, 0o700); err != nil {
@@ -212,7 +212,7 @@ func TestBase(t *testing.T) {
 	}
 }
 
-// TestMakeBaseOnAReadOnlyFileSystem: as /run of the host is in many a container.
+// TestMakeBaseOnAReadOnlyFileSystem covers a read-only /run, as in many containers.
 func TestMakeBaseOnAReadOnlyFileSystem(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -241,7 +241,7 @@ func TestMakeBaseOnAReadOnlyFileSystem(t *testing.T) {
 	}
 }
 
-// TestMakeBaseRefuses: somebody was there first.
+// TestMakeBaseRefuses checks that a directory created by another user is rejected.
 func TestMakeBaseRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

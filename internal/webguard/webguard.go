@@ -1,6 +1,5 @@
-// Package webguard keeps web pages away from HTTP servers on this machine that need no password. A page that a browser
-// here shows can send requests to loopback. Its Origin header reveals it, and where a hostile name was pointed at this
-// machine, the Host header does.
+// Package webguard protects local HTTP servers without a password from web pages. A page in a local browser can send
+// requests to loopback. Its Origin header identifies it. With DNS rebinding, the Host header does.
 package webguard
 
 import (
@@ -14,7 +13,7 @@ import (
 	"strings"
 )
 
-// Check returns an error for a request to a host that is not this machine, or of a page of another origin.
+// Check returns an error if the request's host is not this machine or the request comes from a page of another origin.
 func Check(r *http.Request) error {
 	if !isHere(r.Host) {
 		return fmt.Errorf("host %q is not this machine", r.Host)
@@ -22,8 +21,8 @@ func Check(r *http.Request) error {
 	return CheckOrigin(r)
 }
 
-// CheckOrigin returns an error for a request of a page of another origin. A server that is reached under any name of its
-// machine can check no more.
+// CheckOrigin returns an error for a request from a page of another origin. It is for a server that is reachable under
+// any name of its machine, so it cannot check the host.
 func CheckOrigin(r *http.Request) error {
 	scheme := "http"
 	if r.TLS != nil {
@@ -37,8 +36,8 @@ func CheckOrigin(r *http.Request) error {
 	return nil
 }
 
-// isHere reports whether a Host header names this machine. The port is not compared:
-// a kubelet passes on the header that its own client sent.
+// isHere reports whether a Host header names this machine. It ignores the port, because a kubelet forwards its client's
+// header.
 func isHere(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {

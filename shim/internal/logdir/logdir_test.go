@@ -42,7 +42,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// What a container put into its pod's log directory does not lead out of it.
+// Links that a container creates in its pod's log directory are not followed outside.
 func TestLinksBelowTheLogDirectory(t *testing.T) {
 	t.Parallel()
 	base, outside := t.TempDir(), t.TempDir()
