@@ -22,14 +22,14 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// adopted makes an engine container as another shim would.
+// adopted creates an engine container like those of another shim.
 func adopted(t *testing.T, c *cri, name string, config *container.Config, host *container.HostConfig) string {
 	t.Helper()
 	config.Image = testImage
 	return beside(t, c, name, config, host)
 }
 
-// beside runs an engine container that the shim has not made; it is removed with the test.
+// beside runs an engine container that the shim has not created. It is removed after the test.
 func beside(t *testing.T, c *cri, name string, config *container.Config, host *container.HostConfig) string {
 	t.Helper()
 	made, err := c.engine.ContainerCreate(t.Context(), config, host, nil, nil, name)
@@ -47,7 +47,8 @@ func beside(t *testing.T, c *cri, name string, config *container.Config, host *c
 	return made.ID
 }
 
-// TestContainerOfNoPodOnEngine: for CRI it is not there; a detail tells crishim's client that the engine has it, of no other.
+// TestContainerOfNoPodOnEngine checks that CRI reports such a container as missing, and that only an error detail tells
+// crishim's client that the engine has it.
 func TestContainerOfNoPodOnEngine(t *testing.T) {
 	c := newCRI(t)
 	name := "plain-" + rand.Text()
@@ -61,8 +62,8 @@ func TestContainerOfNoPodOnEngine(t *testing.T) {
 	}
 }
 
-// labelsOf are what dockershim 1.23 and cri-dockerd write on each container of a
-// kubelet's pod, and on one of them.
+// labelsOf returns the labels that dockershim 1.23 and cri-dockerd write on all containers of a kubelet's pod, and on
+// the given one.
 func labelsOf(pod *runtimeapi.PodSandboxMetadata, kind, name string, more map[string]string) map[string]string {
 	labels := map[string]string{
 		"io.kubernetes.pod.name": pod.GetName(), "io.kubernetes.pod.namespace": pod.GetNamespace(), "io.kubernetes.pod.uid": pod.GetUid(),
@@ -74,13 +75,13 @@ func labelsOf(pod *runtimeapi.PodSandboxMetadata, kind, name string, more map[st
 	return labels
 }
 
-// TestPodsOfOtherShimsOnEngine: pods with the names and labels of dockershim 1.23 and
-// cri-dockerd are listed, described, entered, read, stopped and removed.
+// TestPodsOfOtherShimsOnEngine checks that all RPCs work for pods with the names and labels of dockershim 1.23 and
+// cri-dockerd.
 func TestPodsOfOtherShimsOnEngine(t *testing.T) {
 	t.Parallel()
 	for name, made := range map[string]struct {
 		mode    container.NetworkMode
-		suffix  string // of names, after a conflict
+		suffix  string // suffix of names after a conflict
 		network runtimeapi.NamespaceMode
 		hasIP   bool
 	}{
@@ -95,7 +96,7 @@ func TestPodsOfOtherShimsOnEngine(t *testing.T) {
 				return strings.Join([]string{"k8s", container, pod.GetName(), pod.GetNamespace(), pod.GetUid(), attempt}, "_") + made.suffix
 			}
 			box := adopted(t, c, full("POD", "1"), &container.Config{
-				Cmd: []string{"sh", "-c", idle}, // ends on a signal, as a pause image does
+				Cmd: []string{"sh", "-c", idle}, // ends on a signal like a pause image
 				Labels: labelsOf(pod, "podsandbox", "POD", map[string]string{
 					"app": "web", "annotation.kubernetes.io/config.source": "api",
 				}),
@@ -112,7 +113,7 @@ func TestPodsOfOtherShimsOnEngine(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// A serve of another test may have been the first to write this log.
+			// A serve of another test may write this log already.
 			if err := errors.Join(os.Symlink(detail.LogPath, logPath+".new"), os.Rename(logPath+".new", logPath)); err != nil {
 				t.Fatalf("link the log: %v", err)
 			}
@@ -190,7 +191,7 @@ func TestPodsOfOtherShimsOnEngine(t *testing.T) {
 			if _, err := c.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
 				t.Error(err)
 			}
-			// Another shim on this engine may have made a log of it meanwhile, which stays.
+			// Another shim on this engine may have created a log meanwhile, which is kept.
 			if info, err := os.Lstat(logPath); err == nil && info.Mode().Type() == os.ModeSymlink {
 				t.Error("the link to the log is still there")
 			}
@@ -211,7 +212,7 @@ func TestPodsOfOtherShimsOnEngine(t *testing.T) {
 	}
 }
 
-// privateLog is a container's output as the private service sends it.
+// privateLog returns a container's output from the private service.
 func privateLog(t *testing.T, c *cri, id string) string {
 	t.Helper()
 	records, err := c.own.ContainerLogs(t.Context(), &api.ContainerLogsRequest{ContainerId: id, Tail: -1})
@@ -231,10 +232,9 @@ func privateLog(t *testing.T, c *cri, id string) string {
 	}
 }
 
-// TestOtherShimsKnowOurPods: what dockershim and cri-dockerd read of a pod is on the
-// engine as they write it: the name in its six parts, the labels by which they list
-// and find, annotations under their prefix, and the network mode by which they tell
-// how to tear a pod down.
+// TestOtherShimsKnowOurPods checks that all data that dockershim and cri-dockerd read of a pod has their format: the
+// name with its six parts, the labels for lists and lookups, the prefix of annotations, and the network mode, which
+// selects how a pod is torn down.
 func TestOtherShimsKnowOurPods(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
@@ -253,7 +253,7 @@ func TestOtherShimsKnowOurPods(t *testing.T) {
 		id, container string
 		attempt       uint32
 		labels        map[string]string
-		network       container.NetworkMode // "": one that the pod's network leads to
+		network       container.NetworkMode // "": one for the pod's network
 	}{
 		{p.id, "POD", 3, map[string]string{
 			"io.kubernetes.docker.type": "podsandbox", "io.kubernetes.container.name": "POD", "io.kubernetes.pod.name": m.GetName(), "app": "web",

@@ -16,7 +16,7 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 )
 
-// engineSeeds are an engine's answers, as they are and as they might be.
+// engineSeeds are valid and invalid answers of an engine.
 var engineSeeds = []string{
 	`{}`, `null`, `[]`, `""`, `{"Id":"a","State":null,"Config":null,"HostConfig":null,"NetworkSettings":null}`,
 	`{"Id":"abc","Created":"2026-01-02T03:04:05.6Z","Path":"/pause","Name":"/k8s_POD_web_default_uid_0","Image":"sha256:1","RestartCount":-1,
@@ -34,9 +34,8 @@ var engineSeeds = []string{
 
 var oneObject = regexp.MustCompile(`/(containers|images)/.+/json$|/info$|/version$|/system/df$|/stats$`)
 
-// FuzzEngineAnswers asks a shim what a runtime is asked, while its engine answers
-// everything with the same JSON. There is no panic, and what is answered can be
-// sent: gRPC wants valid UTF-8.
+// FuzzEngineAnswers calls all RPCs with an engine that returns the same JSON for each request. The shim must not panic,
+// and its answers must be encodable: gRPC requires valid UTF-8.
 func FuzzEngineAnswers(f *testing.F) {
 	for _, seed := range engineSeeds {
 		f.Add(seed)
@@ -64,7 +63,7 @@ func FuzzEngineAnswers(f *testing.F) {
 		if !json.Valid([]byte(text)) || len(text) > 64<<10 {
 			return
 		}
-		now.Store(text) // calls are made one after the other
+		now.Store(text) // the calls are sequential
 		ctx := t.Context()
 		check := func(m proto.Message, err error) {
 			t.Helper()

@@ -31,18 +31,16 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 )
 
-// removeName takes one name away.
+// removeName removes a single name of an image.
 var removeName = image.RemoveOptions{}
 
-// daemon is a shim that stays, as serve runs it, with a count of the lists that it asks the
-// engine for.
+// daemon is a shim as serve runs it. It counts the lists that it requests from the engine.
 type daemon struct {
 	*cri
 	lists *atomic.Int64
 }
 
-// newDaemon starts a shim that stays on the engine at host, "" for the one that
-// the environment leads to.
+// newDaemon starts a daemon for the engine at host, or for the default engine if host is "".
 func newDaemon(t *testing.T, host string) daemon {
 	t.Helper()
 	return newDaemonWith(t, host, shim.Options{})
@@ -83,7 +81,7 @@ func newDaemonWith(t *testing.T, host string, o shim.Options) daemon {
 	return daemon{&cri{runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn), engine, api.NewCrishimClient(conn)}, &lists}
 }
 
-// list asks for all lists that a kubelet asks for.
+// list requests all lists that a kubelet requests.
 func (d daemon) list(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -102,8 +100,8 @@ func (d daemon) list(t *testing.T) {
 	}
 }
 
-// free waits until lists cost no list of the engine. Tests of other packages change things on the same
-// engine meanwhile, so the first try need not be it.
+// free waits until all lists are cached. Tests of other packages change the same engine concurrently, so the first
+// attempt may fail.
 func (d daemon) free(t *testing.T) {
 	t.Helper()
 	test.Until(t, "lists are answered from memory", func() bool {
@@ -120,7 +118,7 @@ func TestListsAreAnsweredFromMemory(t *testing.T) {
 	d.free(t)
 }
 
-// listed returns the state of a container in the list of all, "gone" without it.
+// listed returns the state of a container in the list, or "gone".
 func (d daemon) listed(t *testing.T, id string) string {
 	t.Helper()
 	list, err := d.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
@@ -276,9 +274,9 @@ func TestTheOutOfMemoryReasonIsSeen(t *testing.T) {
 	d := newDaemon(t, "")
 	p := d.pod(t, nil)
 	d.free(t)
-	// A shell that cannot have more memory ends by itself, with status 1, before the kernel
-	// has to kill it: then another one tries. The container ends when the engine has reported
-	// that; if it ended at once, the report could come too late for the engine to count it.
+	// A shell that cannot allocate memory exits with status 1 before the kernel kills it; the loop then tries another.
+	// The container ends after the engine has reported the OOM kill. If it ended at once, the engine could miss the
+	// report.
 	config := shell("hungry", "until [ -e /go ]; do sleep .1; done; until sh -c 'x=a; while :; do x=$x$x; done'; [ $? = 137 ]; do :; done; "+idle)
 	config.Linux.Resources = &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 20 << 20}
 	id := p.create(t, config)
@@ -289,13 +287,13 @@ func TestTheOutOfMemoryReasonIsSeen(t *testing.T) {
 	if _, err := d.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
 		t.Fatal(err)
 	}
-	execOutput(t, d.cri, id, "touch /go") // the engine gets no report of a kill before the start is done
+	execOutput(t, d.cri, id, "touch /go") // the engine does not see an OOM kill before the start is complete
 	select {
 	case <-reported:
 	case err := <-failed:
 		t.Fatalf("the engine reports no lack of memory: %v", err)
 	}
-	if err := d.engine.ContainerKill(ctx, id, "KILL"); err != nil && !errdefs.IsConflict(err) { // it may have been killed
+	if err := d.engine.ContainerKill(ctx, id, "KILL"); err != nil && !errdefs.IsConflict(err) { // the kernel may have killed it
 		t.Fatal(err)
 	}
 	if s := d.exited(t, id); s.GetReason() != "OOMKilled" || s.GetExitCode() != 137 {
@@ -303,8 +301,7 @@ func TestTheOutOfMemoryReasonIsSeen(t *testing.T) {
 	}
 }
 
-// The statuses in a pod's status, and the time that they are true of, are what a
-// kubelet takes from it that lives on events.
+// Kubelets that use events read the container statuses and the timestamp of a pod's status.
 func TestPodStatusForEventedKubelets(t *testing.T) {
 	d := newDaemon(t, "")
 	p := d.pod(t, nil)
@@ -327,7 +324,7 @@ func TestPodStatusForEventedKubelets(t *testing.T) {
 	}
 }
 
-// cuttable stands between a shim and its engine and can be taken away.
+// cuttable is a proxy between a shim and its engine that can be disconnected.
 type cuttable struct {
 	host, path string
 	mu         sync.Mutex
@@ -349,7 +346,7 @@ func newCuttable(t *testing.T) *cuttable {
 	return c
 }
 
-// join lets the shim reach the engine.
+// join connects the shim to the engine.
 func (c *cuttable) join(t *testing.T) {
 	t.Helper()
 	l, err := net.Listen("unix", c.path)
@@ -379,7 +376,7 @@ func (c *cuttable) join(t *testing.T) {
 	})
 }
 
-// cut takes the engine away, connections and all.
+// cut disconnects the engine and closes all connections.
 func (c *cuttable) cut() {
 	c.mu.Lock()
 	c.listener.Close()

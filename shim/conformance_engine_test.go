@@ -25,11 +25,11 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// The tests here hold what the public CRI validation suite is known to check and
-// no other test of the shim does, on a shim as serve runs it.
+// These tests cover checks of the public CRI validation suite that no other test covers. The shim is configured as in
+// serve.
 
-// TestOnePodOfAnIdentity: whatever becomes of a request, there is never a second
-// sandbox of the same name, namespace, uid and attempt.
+// TestOnePodOfAnIdentity checks that there is never a second sandbox with the same name, namespace, uid and attempt,
+// even if requests are cancelled.
 func TestOnePodOfAnIdentity(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "")
@@ -66,12 +66,12 @@ func TestOnePodOfAnIdentity(t *testing.T) {
 		return r.GetPodSandboxId(), err
 	}
 
-	// A request that is cut off, and retries that fall into its end.
+	// A cancelled request, and retries during its clean-up.
 	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	_, err := run(short, 0)
 	cancel()
 	t.Logf("the short request ended with %v", err)
-	// A half-made sandbox is listed as not ready until the end of its request has removed it.
+	// An incomplete sandbox is listed as not ready until its request has removed it.
 	var first string
 	test.Until(t, "a sandbox is ready", func() bool {
 		_, _ = run(t.Context(), 0)
@@ -91,7 +91,7 @@ func TestOnePodOfAnIdentity(t *testing.T) {
 		}
 	}
 
-	// Requests at one time, for an identity that is new.
+	// Concurrent requests for a new identity.
 	var group sync.WaitGroup
 	ids := make([]string, 5)
 	for i := range ids {
@@ -103,7 +103,7 @@ func TestOnePodOfAnIdentity(t *testing.T) {
 		t.Errorf("got %v from requests at one time and %d sandboxes, want one more", ids, len(listed()))
 	}
 
-	// The identity is free again once the sandbox is removed, not before.
+	// The identity is free after the sandbox is removed, not before.
 	if _, err := d.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: first}); err != nil {
 		t.Fatal(err)
 	}
@@ -118,8 +118,8 @@ func TestOnePodOfAnIdentity(t *testing.T) {
 	}
 }
 
-// TestRepetitionsOfNothing: what is not there has been stopped and removed, also
-// where the id looks like none of the engine's.
+// TestRepetitionsOfNothing checks that missing objects can be stopped and removed, even if the id is not in the
+// engine's form.
 func TestRepetitionsOfNothing(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
@@ -138,8 +138,7 @@ func TestRepetitionsOfNothing(t *testing.T) {
 	}
 }
 
-// TestPodsWithoutContainers: a fresh pod has figures too, one by one, in lists and
-// in streamed lists.
+// TestPodsWithoutContainers checks that an empty pod has stats, alone, in lists and in streamed lists.
 func TestPodsWithoutContainers(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "")
@@ -188,8 +187,8 @@ func TestPodsWithoutContainers(t *testing.T) {
 	}
 }
 
-// TestWhatIsRemovedIsGone: of several that remove one image, container or pod at
-// a time each has success, and does not find it afterwards.
+// TestWhatIsRemovedIsGone removes an image, container and pod several times concurrently. Each request succeeds, and
+// the object is gone afterwards.
 func TestWhatIsRemovedIsGone(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t, "")
@@ -248,8 +247,7 @@ func TestWhatIsRemovedIsGone(t *testing.T) {
 	group.Wait()
 }
 
-// TestSandboxWithTheNodesProcesses: containers of such a pod see each other and
-// the node.
+// TestSandboxWithTheNodesProcesses checks that containers in the node's PID namespace see each other and the node.
 func TestSandboxWithTheNodesProcesses(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
@@ -259,7 +257,7 @@ func TestSandboxWithTheNodesProcesses(t *testing.T) {
 	marked.Linux.SecurityContext.NamespaceOptions = o
 	p.start(t, marked)
 	look := shell("look", idle)
-	look.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{} // the pod's
+	look.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{} // the pod's namespaces
 	id := p.start(t, look)
 	if got := c.execSync(t, id, "ps | grep '[s]leep 98765'"); got.GetExitCode() != 0 {
 		t.Errorf("the other container's process: got %v", got)
@@ -273,8 +271,7 @@ func TestSandboxWithTheNodesProcesses(t *testing.T) {
 	}
 }
 
-// TestExecIsTheContainersUser: what is run beside the first process has its user,
-// its groups and its limits.
+// TestExecIsTheContainersUser checks that an exec has the user, groups and limits of the container.
 func TestExecIsTheContainersUser(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
@@ -299,9 +296,8 @@ func TestExecIsTheContainersUser(t *testing.T) {
 	}
 }
 
-// TestWhatProfilesAndCapabilitiesAllow: the host name may be set with the
-// capability for that and no profile, not without it, and not with a profile
-// that forbids it; and all capabilities can be added and dropped.
+// TestWhatProfilesAndCapabilitiesAllow sets the host name: it works with the capability and no profile, but not without
+// the capability or with a profile that forbids it. All capabilities can be added and dropped.
 func TestWhatProfilesAndCapabilitiesAllow(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
@@ -351,7 +347,7 @@ func TestWhatProfilesAndCapabilitiesAllow(t *testing.T) {
 	}
 }
 
-// TestRecursiveReadOnlyMounts looks at a mount below a read-only one.
+// TestRecursiveReadOnlyMounts checks a mount below a read-only mount.
 func TestRecursiveReadOnlyMounts(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -406,8 +402,8 @@ func TestRecursiveReadOnlyMounts(t *testing.T) {
 	}
 }
 
-// TestPortsDNSAndSysctls: a web server in a pod answers at the pod's address and
-// at the host's port, and the container has the pod's resolver and sysctls.
+// TestPortsDNSAndSysctls checks that a web server in a pod is reachable at the pod's address and at the host port, and
+// that the container has the pod's DNS configuration and sysctls.
 func TestPortsDNSAndSysctls(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
@@ -443,8 +439,7 @@ func TestPortsDNSAndSysctls(t *testing.T) {
 	}
 }
 
-// TestPortsOfOneAddress: a port is published for its own protocol and at the
-// address that is asked for, and only there.
+// TestPortsOfOneAddress checks that a port is published only for its protocol and at the requested address.
 func TestPortsOfOneAddress(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)

@@ -18,8 +18,7 @@ import (
 
 func num(n int64) *runtimeapi.Int64Value { return &runtimeapi.Int64Value{Value: n} }
 
-// TestUserAndGroups looks at the ids of the first process, and holds the status
-// to them.
+// TestUserAndGroups compares the ids of the first process with the status.
 func TestUserAndGroups(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
@@ -28,7 +27,7 @@ func TestUserAndGroups(t *testing.T) {
 	for i, tc := range []struct {
 		name string
 		sc   *runtimeapi.LinuxContainerSecurityContext
-		want string // uid gid: groups
+		want string // format "uid gid: groups"
 	}{
 		{"the image's user", &runtimeapi.LinuxContainerSecurityContext{}, "0 0: 0"},
 		{"a number", &runtimeapi.LinuxContainerSecurityContext{RunAsUser: num(5000)}, "5000 0: 0"},
@@ -107,7 +106,7 @@ func TestFilesystemOptions(t *testing.T) {
 	if strings.Count(got, "Read-only file system") != 2 || !strings.HasSuffix(got, "\n0\n") {
 		t.Errorf("read-only root and /proc/sys, masked meminfo: got\n%s", got)
 	}
-	// Empty lists mask nothing, which is what an unmasked /proc is on the wire.
+	// Empty lists request an unmasked /proc.
 	if got := p.output(t, shell("unmasked", "grep -cE ' /proc/(kcore|keys|sys|bus) ' /proc/mounts")); got != "0\n" {
 		t.Errorf("empty lists: got %q masked paths, want 0", got)
 	}
@@ -152,7 +151,7 @@ func TestStopSignal(t *testing.T) {
 	if s.GetExitCode() != 12 || s.GetStopSignal() != runtimeapi.Signal_SIGNAL_SIGUSR1 {
 		t.Errorf("got exit code %d and stop signal %s", s.GetExitCode(), s.GetStopSignal())
 	}
-	// Grace 0 kills at once what ignores its signal.
+	// A timeout of 0 kills a container that ignores its stop signal.
 	id = p.start(t, shell("deaf", "trap '' TERM; while :; do sleep 1; done"))
 	if _, err := c.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id}); err != nil {
 		t.Fatal(err)
@@ -275,7 +274,7 @@ func TestResources(t *testing.T) {
 		r.GetCpusetCpus() != "0" || r.GetOomScoreAdj() != 200 {
 		t.Errorf("status: got %v", r)
 	}
-	// As a kubelet from 1.35 on sends it; memory.high is of a host with cgroup v2.
+	// A request of kubelets since 1.35. memory.high exists on cgroup v2 only.
 	if _, err := c.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{
 		ContainerId: id, Linux: &runtimeapi.LinuxContainerResources{
 			MemoryLimitInBytes: 96 << 20, MemorySwapLimitInBytes: 96 << 20, CpuShares: 2048, CpuQuota: 80000, CpuPeriod: 100000, OomScoreAdj: 300,
@@ -300,7 +299,7 @@ func TestDevices(t *testing.T) {
 	if got := p.output(t, config); got != "there\n" {
 		t.Errorf("got %q", got)
 	}
-	// A device that containers have not by themselves, and may only read here.
+	// A device that containers do not have by default; here it is read-only.
 	for permissions, want := range map[string]string{"r": "Operation not permitted", "rw": "written", "": "written"} {
 		config := shell("device-"+permissions, "(: >/dev/mine) 2>&1 && echo written")
 		config.Devices = []*runtimeapi.Device{{HostPath: "/dev/kmsg", ContainerPath: "/dev/mine", Permissions: permissions}}
@@ -310,8 +309,8 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestPrivileged: everything is allowed, and profiles and masked paths that are
-// asked for as well count for nothing. A host may forbid the engine that.
+// TestPrivileged checks that a privileged container has all rights and that profiles and masked paths are ignored. A
+// host may forbid this to the engine.
 func TestPrivileged(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
@@ -339,8 +338,7 @@ func TestPrivileged(t *testing.T) {
 	}
 }
 
-// TestPauseProcess looks at what a sandbox's security context says of its own
-// process.
+// TestPauseProcess checks the effect of a sandbox's security context on its own process.
 func TestPauseProcess(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
@@ -397,7 +395,7 @@ func TestPauseProcess(t *testing.T) {
 	}
 }
 
-// line is the rest of the line that starts with a word.
+// line returns the rest of the line that starts with a word.
 func line(text, word string) string {
 	for l := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(l, word); ok {
@@ -407,7 +405,7 @@ func line(text, word string) string {
 	return ""
 }
 
-// TestRuntimeHandler: the pod's handler is its containers' too.
+// TestRuntimeHandler checks that containers use the pod's handler.
 func TestRuntimeHandler(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
@@ -432,8 +430,7 @@ func TestRuntimeHandler(t *testing.T) {
 	}
 }
 
-// TestImageMount needs no engine support: an old engine gets a volume made of
-// the image's layers.
+// TestImageMount needs no engine support: on an old engine the mount is a volume made of the image's layers.
 func TestImageMount(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)

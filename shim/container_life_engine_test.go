@@ -26,7 +26,7 @@ func TestContainerLifeCycle(t *testing.T) {
 	if s.GetState() != runtimeapi.ContainerState_CONTAINER_CREATED || s.GetStartedAt() != 0 || s.GetFinishedAt() != 0 || s.GetCreatedAt() <= 0 {
 		t.Errorf("created: got %v", s)
 	}
-	for range 2 { // the second is a repetition
+	for range 2 { // the second call is a repetition
 		if _, err := c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
 			t.Fatalf("start: %v", err)
 		}
@@ -78,7 +78,7 @@ func TestRemoveRunningContainer(t *testing.T) {
 	}
 }
 
-// That of a lack of memory is in TestTheOutOfMemoryReasonIsSeen.
+// TestTheOutOfMemoryReasonIsSeen covers OOMKilled.
 func TestExitReasons(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
@@ -89,8 +89,8 @@ func TestExitReasons(t *testing.T) {
 	}
 }
 
-// TestStartOfMissingCommand: the engine's 404 for it must not read as "no such
-// container", and the container has ended for every RPC.
+// TestStartOfMissingCommand checks that the engine's 404 is not reported as a missing container and that the container
+// has exited in all RPCs.
 func TestStartOfMissingCommand(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
@@ -132,7 +132,7 @@ func TestListContainersFilters(t *testing.T) {
 	ended := p.start(t, config("ended", "true"))
 	c.exited(t, ended)
 	elsewhere := other.create(t, config("elsewhere", idle))
-	held := p.start(t, config("held", idle)) // the engine calls it paused, the CRI running
+	held := p.start(t, config("held", idle)) // paused for the engine, running for CRI
 	if err := c.engine.ContainerPause(t.Context(), held); err != nil {
 		t.Fatal(err)
 	}
@@ -208,8 +208,7 @@ func TestImageIdentityOfContainers(t *testing.T) {
 	}
 }
 
-// TestCreateTwice: what an earlier, unanswered request left is replaced, and
-// what has run is not.
+// TestCreateTwice checks that a leftover of an unanswered request is replaced, unless the container has run.
 func TestCreateTwice(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
@@ -299,7 +298,7 @@ func TestLogLink(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	// A whole line: the serve of another test may write this log, too, and cuts off what looks like the half of one.
+	// A complete line: the serve of another test may open this log and truncate an incomplete line.
 	const kept = "2023-01-01T00:00:00.000000000Z stdout F another's line\n"
 	if err := os.WriteFile(path, []byte(kept), 0o600); err != nil {
 		t.Fatal(err)
@@ -325,7 +324,7 @@ func TestLogLink(t *testing.T) {
 		if err != nil || !info.Mode().IsRegular() {
 			t.Fatalf("the link after removal: got %v, %v, want it gone", info, err)
 		}
-		// The serve of another test has begun to write the log of every container on the engine.
+		// The serve of another test writes the logs of all containers of the engine.
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
@@ -333,8 +332,8 @@ func TestLogLink(t *testing.T) {
 	t.Error("no link goes with its container")
 }
 
-// TestStopWithoutGrace: with no time to end by itself a container has ended when
-// the answer comes, also where its stop signal was enough.
+// TestStopWithoutGrace checks that with a timeout of 0 the container has ended when the call returns, even if the stop
+// signal was sufficient.
 func TestStopWithoutGrace(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)

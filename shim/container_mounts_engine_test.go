@@ -17,7 +17,7 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// sharedDir is a mount of its own whose mounts propagate.
+// sharedDir returns a mount point with shared propagation.
 func sharedDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -44,8 +44,7 @@ func mount(t *testing.T, source, target, kind string, flags uintptr) {
 	}
 }
 
-// TestMountPropagation: what the host mounts later is seen inside unless the
-// mount is private.
+// TestMountPropagation checks that later mounts of the host are visible unless the mount is private.
 func TestMountPropagation(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
@@ -79,7 +78,7 @@ func TestMountPropagation(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", p, got, want)
 		}
 	}
-	// The other way round only what a bidirectional one mounts is seen.
+	// Mounts in the container are visible on the host for bidirectional propagation only.
 	for p, id := range ids {
 		name := fmt.Sprintf("back-%d", p)
 		back := filepath.Join(dir, name)
@@ -99,8 +98,8 @@ func TestMountPropagation(t *testing.T) {
 	}
 }
 
-// TestReadOnlyIsNotRecursive: what is mounted below a read-only mount keeps its own
-// mode, as the CRI says without recursive_read_only; a kubelet asks for the label too.
+// TestReadOnlyIsNotRecursive checks that a mount below a read-only mount keeps its mode, as CRI defines without
+// recursive_read_only. A kubelet also requests SELinux relabelling.
 func TestReadOnlyIsNotRecursive(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
@@ -120,7 +119,7 @@ func TestReadOnlyIsNotRecursive(t *testing.T) {
 	}
 }
 
-// TestHostNamespaces: a pod on the host's network has its name too.
+// TestHostNamespaces checks that a pod with the host's network has the host's name.
 func TestHostNamespaces(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
@@ -149,8 +148,8 @@ func TestHostNamespaces(t *testing.T) {
 	}
 }
 
-// TestNamespacesOfPodAndNode: a container may have the node's where its pod has
-// its own, and the pod's are the node's where the pod has those.
+// TestNamespacesOfPodAndNode checks containers with the node's namespaces in a pod with its own, and containers with
+// the pod's namespaces if those are the node's.
 func TestNamespacesOfPodAndNode(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
@@ -182,7 +181,7 @@ func TestNamespacesOfPodAndNode(t *testing.T) {
 	}
 }
 
-// TestImageMountOfManyLayers puts an overlay together, the sub-path included.
+// TestImageMountOfManyLayers checks an overlay of several layers with a subpath.
 func TestImageMountOfManyLayers(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// deadDir is a directory as a killed command leaves it.
+// deadDir creates the directory of a killed command.
 func deadDir(t *testing.T, base string) string {
 	t.Helper()
 	dir := filepath.Join(base, "shim-0123456789abcdef")
@@ -25,7 +25,7 @@ func deadDir(t *testing.T, base string) string {
 	return dir
 }
 
-// TestSweepRemovesWhatAKilledCommandLeaves: all that is ever in a directory of a command.
+// TestSweepRemovesWhatAKilledCommandLeaves checks all kinds of entries in a command's directory.
 func TestSweepRemovesWhatAKilledCommandLeaves(t *testing.T) {
 	base := test.SocketDir(t)
 	dir := deadDir(t, base)
@@ -45,8 +45,7 @@ func TestSweepRemovesWhatAKilledCommandLeaves(t *testing.T) {
 	}
 }
 
-// TestSweepLeavesWhatItDidNotMake: what stands where commands have their directories, and
-// what is in one of these directories under another name than crishim's own.
+// TestSweepLeavesWhatItDidNotMake checks that foreign entries beside and inside the directories are kept.
 func TestSweepLeavesWhatItDidNotMake(t *testing.T) {
 	base := test.SocketDir(t)
 	dir := deadDir(t, base)
@@ -71,8 +70,8 @@ func TestSweepLeavesWhatItDidNotMake(t *testing.T) {
 	}
 }
 
-// TestRunDirIsPrivateWhateverTheUmask: nobody else may look into the directory of a
-// command, nor connect to its socket.
+// TestRunDirIsPrivateWhateverTheUmask checks that other users can neither read a command's directory nor connect to its
+// socket.
 func TestRunDirIsPrivateWhateverTheUmask(t *testing.T) {
 	for _, mask := range []int{0, 0o22, 0o77} {
 		old := syscall.Umask(mask)
@@ -102,7 +101,7 @@ func TestRunDirIsPrivateWhateverTheUmask(t *testing.T) {
 	}
 }
 
-// owned has containers of killed commands.
+// owned records the removal of killed commands' containers.
 type owned struct {
 	removed []string // owners
 	err     error

@@ -27,8 +27,7 @@ func TestEventsOfAPodOnEngine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The stream tells of what comes after it began; nothing else says when that
-	// is, so pods are made until the first one is told.
+	// Nothing reports when the subscription is active, so pods are created until the first event arrives.
 	seen := make(chan *runtimeapi.ContainerEventResponse, 1000)
 	go func() {
 		defer close(seen)
@@ -55,7 +54,7 @@ func TestEventsOfAPodOnEngine(t *testing.T) {
 	}
 }
 
-// live makes a sandbox and removes it.
+// live creates and removes a sandbox.
 func live(t *testing.T, ctx context.Context, client runtimeapi.RuntimeServiceClient, config *runtimeapi.PodSandboxConfig) string {
 	t.Helper()
 	made, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config})
@@ -71,7 +70,7 @@ func live(t *testing.T, ctx context.Context, client runtimeapi.RuntimeServiceCli
 	return made.GetPodSandboxId()
 }
 
-// probe makes pods until the stream tells of one.
+// probe creates pods until the stream reports one.
 func probe(t *testing.T, ctx context.Context, client runtimeapi.RuntimeServiceClient, seen <-chan *runtimeapi.ContainerEventResponse) {
 	t.Helper()
 	for ctx.Err() == nil {
@@ -85,7 +84,7 @@ func probe(t *testing.T, ctx context.Context, client runtimeapi.RuntimeServiceCl
 	t.Fatal("the stream never told of a pod")
 }
 
-// next is the next event about a sandbox.
+// next returns the next event about a sandbox.
 func next(t *testing.T, seen <-chan *runtimeapi.ContainerEventResponse, id string) *runtimeapi.ContainerEventResponse {
 	t.Helper()
 	for event := range seen {

@@ -13,16 +13,15 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// fields is every field that a CRI request can carry: what becomes of it, and
-// the tests that look there. docs/cri.md says how. A field that a new cri-api
-// brings is in neither, and TestFields fails until somebody has thought of it.
+// fields lists each field of CRI requests with its outcome and the tests that check it. docs/cri.md explains the
+// outcomes. A new field of cri-api is missing in both, and TestFields fails until it is added.
 //
-//	effect   a test looks at what it does inside the container, in the cgroup, on
-//	         the network or in the answer
-//	wire     a test looks at what the engine is asked for, or at recorded files;
+//	effect   a test checks the effect in the container, the cgroup, the network
+//	         or the answer
+//	wire     a test checks the request to the engine or recorded files;
 //	         docs/cri.md says "Effect not tested"
-//	refused  every value is, with a reason
-//	ignored  it asks for nothing that the shim has to do; docs/cri.md says why
+//	refused  each value is rejected with a reason
+//	ignored  the shim has nothing to do; docs/cri.md says why
 const fields = `
 VersionRequest
 	version                     ignored
@@ -237,7 +236,7 @@ UpdatePodSandboxResourcesRequest
 	overhead resources          ignored
 `
 
-// TestFields holds the table to the cri-api, to docs/cri.md and to the tests.
+// TestFields compares the table with cri-api, docs/cri.md and the tests.
 func TestFields(t *testing.T) {
 	t.Parallel()
 	requested := requestFields()
@@ -259,8 +258,7 @@ func TestFields(t *testing.T) {
 			}
 		}
 		message, name, _ := strings.Cut(field, ".")
-		// What is inside Windows is Windows to the docs, and what messages are called by
-		// who holds them.
+		// The docs treat all Windows messages as one, and describe these messages under the fields that contain them.
 		if strings.HasPrefix(message, "Windows") || slices.Contains([]string{"Int64Value", "KeyValue"}, message) {
 			continue
 		}
@@ -279,7 +277,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// rowsOf are the rows of tables that have a name in their first column.
+// rowsOf returns the table rows with a name in their first column.
 func rowsOf(docs, name string) []string {
 	var rows []string
 	word := regexp.MustCompile(`\b` + regexp.QuoteMeta(name) + `\b`)
@@ -296,7 +294,7 @@ type fieldEntry struct {
 	tests   []string
 }
 
-// readFields reads the table. A line without an outcome goes on in the next.
+// readFields parses the table. A line without an outcome continues in the next.
 func readFields(t *testing.T) map[string]fieldEntry {
 	t.Helper()
 	out := map[string]fieldEntry{}
@@ -325,8 +323,7 @@ func readFields(t *testing.T) map[string]fieldEntry {
 	return out
 }
 
-// requestFields are the fields of all requests of both services, and of the
-// messages in them.
+// requestFields returns the fields of all requests of both services, including nested messages.
 func requestFields() []string {
 	var out []string
 	seen := map[protoreflect.FullName]bool{}
@@ -354,7 +351,7 @@ func requestFields() []string {
 	return out
 }
 
-// testNames are the tests of the shim.
+// testNames lists the tests of the shim.
 func testNames(t *testing.T) []string {
 	t.Helper()
 	var names []string

@@ -21,14 +21,14 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 )
 
-// testImage is the busybox that hack/engine.sh makes. It has a user alice with
-// uid 1000, who is also in group extra, gid 1234.
+// testImage is the busybox image from hack/engine.sh. It has a user alice with uid 1000, who is also in group extra,
+// gid 1234.
 const testImage = "busybox:crishim"
 
-// testTimeout bounds what is expected to happen soon, on a slow machine too.
+// testTimeout limits waits for quick operations and allows for slow machines.
 const testTimeout = 90 * time.Second
 
-// cri is an embedded shim on the real engine with its two clients.
+// cri is an embedded shim on the real engine with clients for both services.
 type cri struct {
 	runtimeapi.RuntimeServiceClient
 	image  runtimeapi.ImageServiceClient
@@ -57,7 +57,7 @@ func newCRIWith(t *testing.T, o shim.Options) *cri {
 	return &cri{runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn), engine, api.NewCrishimClient(conn)}
 }
 
-// dial connects to the socket of an embedded shim.
+// dial connects to an embedded shim.
 func dial(t *testing.T, e *shim.Embedded) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(e.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -68,20 +68,20 @@ func dial(t *testing.T, e *shim.Embedded) *grpc.ClientConn {
 	return conn
 }
 
-// pod is a sandbox that is removed with the test.
+// pod is a sandbox that is removed after the test.
 type pod struct {
 	cri    *cri
 	id     string
 	config *runtimeapi.PodSandboxConfig
 }
 
-// pod runs a sandbox; change may be nil.
+// pod runs a sandbox. change may be nil.
 func (c *cri) pod(t *testing.T, change func(*runtimeapi.PodSandboxConfig)) *pod {
 	t.Helper()
 	return c.podWith(t, "", change)
 }
 
-// podWith is pod for a runtime handler.
+// podWith is pod with a runtime handler.
 func (c *cri) podWith(t *testing.T, handler string, change func(*runtimeapi.PodSandboxConfig)) *pod {
 	t.Helper()
 	name := strings.ToLower("pod-" + rand.Text()[:12])
@@ -112,7 +112,7 @@ func (c *cri) podWith(t *testing.T, handler string, change func(*runtimeapi.PodS
 	return p
 }
 
-// shell is the config of a container that runs a script.
+// shell returns the config of a container that runs a script.
 func shell(name, script string) *runtimeapi.ContainerConfig {
 	return &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: name},
@@ -125,7 +125,7 @@ func shell(name, script string) *runtimeapi.ContainerConfig {
 	}
 }
 
-// idle is a script that runs until it is told to stop, and then ends at once.
+// idle is a script that runs until a signal and then exits at once.
 const idle = "trap 'exit 0' TERM INT; while :; do sleep 1 & wait; done"
 
 func (p *pod) create(t *testing.T, config *runtimeapi.ContainerConfig) string {
@@ -163,7 +163,7 @@ func (c *cri) status(t *testing.T, id string) *runtimeapi.ContainerStatus {
 	return r.GetStatus()
 }
 
-// exited waits for a container to end.
+// exited waits until a container has exited.
 func (c *cri) exited(t *testing.T, id string) *runtimeapi.ContainerStatus {
 	t.Helper()
 	deadline := time.After(testTimeout)
@@ -181,7 +181,7 @@ func (c *cri) exited(t *testing.T, id string) *runtimeapi.ContainerStatus {
 	}
 }
 
-// output runs a container to its end and gives what it wrote.
+// output runs a container to completion and returns its output.
 func (p *pod) output(t *testing.T, config *runtimeapi.ContainerConfig) string {
 	t.Helper()
 	id := p.start(t, config)
@@ -189,7 +189,7 @@ func (p *pod) output(t *testing.T, config *runtimeapi.ContainerConfig) string {
 	return p.cri.logs(t, id)
 }
 
-// logs reads what a container has written, from the engine.
+// logs reads a container's output from the engine.
 func (c *cri) logs(t *testing.T, id string) string {
 	t.Helper()
 	r, err := c.engine.ContainerLogs(t.Context(), id, container.LogsOptions{ShowStdout: true, ShowStderr: true})
@@ -204,7 +204,7 @@ func (c *cri) logs(t *testing.T, id string) string {
 	return b.String()
 }
 
-// execOutput runs a script inside a container, past the shim, and returns what it wrote.
+// execOutput runs a script in a container through the engine, not the shim, and returns its output.
 func execOutput(t *testing.T, c *cri, id, script string) string {
 	t.Helper()
 	e, err := c.engine.ContainerExecCreate(t.Context(), id, container.ExecOptions{AttachStdout: true, AttachStderr: true, Cmd: []string{"sh", "-c", script}})
@@ -223,7 +223,7 @@ func execOutput(t *testing.T, c *cri, id, script string) string {
 	return b.String()
 }
 
-// execSync runs a script inside a container the way a probe does.
+// execSync runs a script in a container as a probe does.
 func (c *cri) execSync(t *testing.T, id, script string) *runtimeapi.ExecSyncResponse {
 	t.Helper()
 	r, err := c.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"sh", "-c", script}, Timeout: 30})
@@ -233,8 +233,8 @@ func (c *cri) execSync(t *testing.T, id, script string) *runtimeapi.ExecSyncResp
 	return r
 }
 
-// forgetImage removes an image that a test has made, from a clean-up that runs
-// before the pod's; the containers that use it go first.
+// forgetImage removes a test image during clean-up before the pod is removed. It removes the containers of the image
+// first.
 func forgetImage(t *testing.T, c *cri, id string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), testTimeout)

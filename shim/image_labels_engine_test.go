@@ -19,7 +19,7 @@ import (
 	"github.com/crishim/crishim/shim"
 )
 
-// labelled makes an image with labels, as anybody can who can build one.
+// labelled creates an image with labels, which any image author can do.
 func labelled(t *testing.T, c *cri, labels map[string]string) string {
 	t.Helper()
 	from, err := c.engine.ContainerCreate(t.Context(), &container.Config{Image: testImage}, &container.HostConfig{}, nil, nil, "")
@@ -44,14 +44,14 @@ func labelled(t *testing.T, c *cri, labels map[string]string) string {
 	return ref
 }
 
-// plain runs a container as `docker run` does.
+// plain runs a container like `docker run`.
 func plain(t *testing.T, c *cri, image string) string {
 	t.Helper()
 	return beside(t, c, "", &container.Config{Image: image, Cmd: []string{"sh", "-c", "echo hello; " + idle}}, &container.HostConfig{NetworkMode: "none"})
 }
 
-// An engine adds the labels of an image to each container made of it. They make no pod's
-// container or sandbox of one that somebody runs beside the shim.
+// An engine adds the labels of an image to its containers. They must not make a container outside the shim a pod
+// container or a sandbox.
 func TestAnImagesLabelsMakeNoContainerAPodsOnEngine(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
@@ -66,7 +66,7 @@ func TestAnImagesLabelsMakeNoContainerAPodsOnEngine(t *testing.T) {
 	box := plain(t, c, labelled(t, c, map[string]string{
 		"io.kubernetes.docker.type": "podsandbox", "io.crishim.name": p.config.GetMetadata().GetName(), "io.crishim.uid": p.config.GetMetadata().GetUid(),
 	}))
-	d := newDaemonWith(t, "", shim.Options{Network: shim.NetworkOptions{Plugin: shim.PluginBridge}}) // how it writes logs is tested in shim/logs
+	d := newDaemonWith(t, "", shim.Options{Network: shim.NetworkOptions{Plugin: shim.PluginBridge}}) // shim/logs tests how serve writes logs
 	for name, c := range map[string]*cri{"one command": c, "serve": d.cri} {
 		list, err := c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: p.id}})
 		if err != nil || len(list.GetContainers()) != 0 {
@@ -92,7 +92,7 @@ func TestAnImagesLabelsMakeNoContainerAPodsOnEngine(t *testing.T) {
 				t.Errorf("%s: %s: got %v, want NotFound", name, call, err)
 			}
 		}
-		// What is not there has been stopped and removed.
+		// Stop and remove succeed for missing objects.
 		for call, err := range map[string]error{
 			"stop":       second(c.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: member})),
 			"remove":     second(c.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: member})),
@@ -117,8 +117,8 @@ func TestAnImagesLabelsMakeNoContainerAPodsOnEngine(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// A pod's container has the labels and annotations that were asked for, and no limit, mount
-// or log of its image's choice.
+// A pod's container has the requested labels and annotations, and no limits, mounts or logs from the labels of its
+// image.
 func TestAnImagesLabelsSayNothingAboutAPodsContainerOnEngine(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)

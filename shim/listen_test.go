@@ -44,8 +44,8 @@ func TestListenMakesAPrivateSocketAndRemovesIt(t *testing.T) {
 	}
 }
 
-// TestListenIsNotHeldUp: a lock on the directory, which any user may take, stops nobody; one that another
-// crishim of this user has does, until a deadline or a signal.
+// TestListenIsNotHeldUp checks that a flock on the directory, which any user can take, does not block Listen. The lock
+// of another crishim of the same user does, until a deadline or a signal.
 func TestListenIsNotHeldUp(t *testing.T) {
 	directory := test.SocketDir(t)
 	if err := os.Chmod(directory, 0o755); err != nil {
@@ -94,7 +94,7 @@ func TestListenIsNotHeldUp(t *testing.T) {
 	}
 }
 
-// TestListenRefusesAForeignLock: what somebody else has put in the place of the lock.
+// TestListenRefusesAForeignLock checks lock files that another user has created.
 func TestListenRefusesAForeignLock(t *testing.T) {
 	directory := test.SocketDir(t)
 	victim := filepath.Join(directory, "victim")
@@ -108,7 +108,7 @@ func TestListenRefusesAForeignLock(t *testing.T) {
 	} {
 		path := filepath.Join(directory, "s.sock")
 		if err := make(path + ".lock"); errors.Is(err, os.ErrPermission) {
-			continue // only root can give a file away
+			continue // only root can change the owner
 		} else if err != nil {
 			t.Fatal(err)
 		}

@@ -15,9 +15,9 @@ import (
 	"github.com/crishim/crishim/shim"
 )
 
-// TestAnEndedContainerHasItsWholeLogOnEngine: a client that learns that a container has ended, by
-// its status, a list, an event or the answer to a stop, finds its last line. Of short jobs
-// in a row nothing is lost (two hundred with CRISHIM_TEST_LONG=1).
+// TestAnEndedContainerHasItsWholeLogOnEngine checks that a client that sees the end of a container in a status, list,
+// event or stop response can read its last line. No output of short consecutive jobs is lost (200 with
+// CRISHIM_TEST_LONG=1).
 func TestAnEndedContainerHasItsWholeLogOnEngine(t *testing.T) {
 	t.Parallel()
 	d := newDaemonWith(t, "", shim.Options{WriteLogs: true, Network: shim.NetworkOptions{Plugin: shim.PluginBridge}})
@@ -37,7 +37,7 @@ func TestAnEndedContainerHasItsWholeLogOnEngine(t *testing.T) {
 				return
 			}
 			if e.GetPodSandboxStatus().GetId() != p.id {
-				continue // another test's, on the same engine
+				continue // of another test on the same engine
 			}
 			for _, c := range e.GetContainersStatuses() {
 				if c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {

@@ -14,8 +14,7 @@ import (
 	"github.com/crishim/crishim/shim"
 )
 
-// installed is a CNI configuration that some other tool has left on the host, and
-// the directory of the addresses that are in use.
+// installed creates another tool's CNI configuration and returns it with the directory of reserved addresses.
 func installed(t *testing.T) (o shim.NetworkOptions, addresses string) {
 	t.Helper()
 	if _, err := os.Stat("/usr/lib/cni/ptp"); err != nil || os.Geteuid() != 0 {
@@ -38,7 +37,7 @@ func address(t *testing.T, c *cri, id string) string {
 	return r.GetStatus().GetNetwork().GetIp()
 }
 
-// networkPlugin is what the verbose status says that new pods get.
+// networkPlugin returns the plugin for new pods from the verbose status.
 func networkPlugin(t *testing.T, c *cri) string {
 	t.Helper()
 	r, err := c.Status(t.Context(), &runtimeapi.StatusRequest{Verbose: true})
@@ -54,9 +53,8 @@ func networkPlugin(t *testing.T, c *cri) string {
 	return config.NetworkPlugin
 }
 
-// TestNetworkOfNewPodsOnEngine: a CNI configuration that is there by chance is for
-// serve, and not for a single command unless that asks for it. Each reports, stops
-// and removes the pods of the other.
+// TestNetworkOfNewPodsOnEngine checks that serve uses an existing CNI configuration, and a single command only on
+// request. Each can report, stop and remove the pods of the other.
 func TestNetworkOfNewPodsOnEngine(t *testing.T) {
 	t.Parallel()
 	network, addresses := installed(t)

@@ -87,7 +87,7 @@ func TestPrivateArchives(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
 	p := c.pod(t, nil)
-	id := p.create(t, shell("app", idle)) // archives need no running container
+	id := p.create(t, shell("app", idle)) // archives do not need a running container
 
 	var packed bytes.Buffer
 	w := tar.NewWriter(&packed)
@@ -163,7 +163,7 @@ func TestPrivatePullOfNothing(t *testing.T) {
 	}
 }
 
-// A driver that keeps nothing is no reason to say that there is no such call.
+// A driver that keeps nothing is an error, but not Unimplemented.
 func TestPrivateLogsOfADriverThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
@@ -179,7 +179,7 @@ func TestPrivateLogsOfADriverThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// A container is paused, goes on, gets signals and starts again, the same one.
+// TestPrivateControl pauses, resumes, signals and restarts the same container.
 func TestPrivateControl(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
@@ -198,7 +198,7 @@ func TestPrivateControl(t *testing.T) {
 		return err
 	}
 	pause(false)
-	if err := restart(id, 0); err != nil { // of a paused one that ignores SIGTERM
+	if err := restart(id, 0); err != nil { // a paused container that ignores SIGTERM
 		t.Fatal(err)
 	}
 	if got := c.status(t, id).GetState(); got != runtimeapi.ContainerState_CONTAINER_RUNNING {
@@ -218,7 +218,7 @@ func TestPrivateControl(t *testing.T) {
 		st := c.status(t, id)
 		return st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && st.GetExitCode() == 7
 	})
-	if err := restart(id, 1); err != nil { // what has ended starts again
+	if err := restart(id, 1); err != nil { // an ended container is started again
 		t.Fatal(err)
 	}
 	if _, err := c.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.id}); err != nil {
@@ -234,7 +234,7 @@ func TestPrivateControl(t *testing.T) {
 	}
 }
 
-// A copy has the image, environment, mounts and security of the container, and another command.
+// A copy has the image, environment, mounts and security settings of the container, and another command.
 func TestPrivateCopy(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
@@ -287,7 +287,7 @@ func TestPrivateCopy(t *testing.T) {
 	}
 }
 
-// TestPrivateImageUsage: an image made from a container shares the layers of the container's.
+// TestPrivateImageUsage checks that an image committed from a container shares the layers of the container's image.
 func TestPrivateImageUsage(t *testing.T) {
 	t.Parallel()
 	c, engine := newCRI(t), enginetest.Require(t)

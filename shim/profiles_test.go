@@ -44,7 +44,7 @@ func TestProfiles(t *testing.T) {
 	if status != 200 || len(links) < 8 {
 		t.Fatalf("the index: got %d, %s", status, index)
 	}
-	for _, link := range links { // everything that is listed is there
+	for _, link := range links { // all listed profiles exist
 		path := "/debug/pprof/" + link[1]
 		if link[1] == "profile" || link[1] == "trace" {
 			path += "?seconds=1"

@@ -32,7 +32,7 @@ import (
 	"github.com/crishim/crishim/shim/private"
 )
 
-// aboutEngine is an engine that can only be asked about itself.
+// aboutEngine is an engine that only answers Version and Info.
 type aboutEngine struct {
 	version func() (types.Version, error)
 	info    system.Info
@@ -45,7 +45,7 @@ func goodVersion() (types.Version, error) {
 	return types.Version{Version: "20.10.24", APIVersion: "1.41"}, nil
 }
 
-// serveService serves a service in memory and returns a connection to it.
+// serveService serves in memory and returns a connection.
 func serveService(t *testing.T, log *slog.Logger, a *criService) *grpc.ClientConn {
 	t.Helper()
 	l := bufconn.Listen(1 << 20)
@@ -100,7 +100,7 @@ func TestAPanicIsAnErrorAndIsLogged(t *testing.T) {
 	}
 }
 
-// The hairpin is set in this host's /sys, which says nothing of pods elsewhere.
+// The hairpin mode is set in this host's /sys, so it needs a local engine.
 func TestHairpinNeedsTheEnginesHost(t *testing.T) {
 	t.Parallel()
 	for _, plugin := range []string{PluginAuto, PluginBridge} {
@@ -117,7 +117,7 @@ func TestHairpinNeedsTheEnginesHost(t *testing.T) {
 	}
 }
 
-// A server without its streaming server would hand out URLs of nothing.
+// Without its streaming server, the server would return dead URLs.
 func TestServeEndsWithItsStreamingServer(t *testing.T) {
 	port := test.FreePort(t)
 	s, err := New(Options{Daemon: true, Engine: docker.Options{Host: "unix:///nonexistent/docker.sock"}, StreamAddress: fmt.Sprintf("127.0.0.1:%d", port)})
@@ -231,8 +231,7 @@ func TestClassIsLeftOutOfTheSentence(t *testing.T) {
 	}
 }
 
-// engineSays is an error of the engine's client: its text is the engine's, its class is
-// in Is.
+// engineSays is an error of the engine's client: it has the engine's text, and its class is visible through Is.
 type engineSays struct {
 	text  string
 	class error
@@ -241,7 +240,7 @@ type engineSays struct {
 func (e engineSays) Error() string        { return e.text }
 func (e engineSays) Is(target error) bool { return errors.Is(e.class, target) }
 
-// TestStopLeavesWhatDoesNotEnd: an engine that hangs holds up the end of a command for a moment only.
+// TestStopLeavesWhatDoesNotEnd checks that a hanging engine delays the end of a command only briefly.
 func TestStopLeavesWhatDoesNotEnd(t *testing.T) {
 	t.Parallel()
 	i := &interceptor{log: slog.New(slog.DiscardHandler), changed: func() {}}
@@ -257,7 +256,7 @@ func TestStopLeavesWhatDoesNotEnd(t *testing.T) {
 			}
 			return intercept(ctx, req, &grpc.UnaryServerInfo{FullMethod: "/runtime.v1.RuntimeService/StartContainer"}, func(context.Context, any) (any, error) {
 				close(begun)
-				<-end // whatever becomes of its context
+				<-end // ignores its context
 				return &runtimeapi.StartContainerResponse{}, nil
 			})
 		},

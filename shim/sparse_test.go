@@ -32,9 +32,8 @@ import (
 	"github.com/crishim/crishim/shim/stats"
 )
 
-// Requests as people and the public validation suite send them say little, and
-// a wire may carry what no program of ours would write: parts that are there and
-// empty. Each has an answer that was thought of, and nothing panics.
+// Requests from users and from the public validation suite are minimal, and messages may contain empty parts that no
+// client would send. Each has a defined answer, and nothing panics.
 
 const sparseImage = "busybox:crishim"
 
@@ -78,7 +77,7 @@ func TestSparseRequests(t *testing.T) {
 // sparse is a shim behind a connection.
 type sparse struct {
 	*grpc.ClientConn
-	real bool // with a real engine, and the services that one in memory cannot serve
+	real bool // with a real engine; includes services that the in-memory engine lacks
 }
 
 func (s sparse) test(t *testing.T) {
@@ -87,8 +86,7 @@ func (s sparse) test(t *testing.T) {
 	t.Run("containers", s.containers)
 }
 
-// nothing sends every request empty. What looks answers, what names nothing to
-// be changed is wrong.
+// nothing sends each request empty. Read-only requests succeed; requests that must name an object are invalid.
 func (s sparse) nothing(t *testing.T) {
 	want := map[string]codes.Code{
 		"CheckpointContainer": codes.Unimplemented, "CheckpointPod": codes.Unimplemented, "RestorePod": codes.Unimplemented,
@@ -108,7 +106,7 @@ func (s sparse) nothing(t *testing.T) {
 			m := methods.Get(j)
 			name := string(m.Name())
 			if name == "GetContainerEvents" || !s.real && slices.Contains(needsEngine, name) {
-				continue // the stream of events goes on until somebody ends it
+				continue // the event stream does not end by itself
 			}
 			expected, known := want[name]
 			if !known {
@@ -121,7 +119,7 @@ func (s sparse) nothing(t *testing.T) {
 	}
 }
 
-// call sends one empty request and reads the answers to their end.
+// call sends an empty request and reads all responses.
 func (s sparse) call(t *testing.T, m protoreflect.MethodDescriptor) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -142,7 +140,7 @@ func (s sparse) call(t *testing.T, m protoreflect.MethodDescriptor) error {
 	return err
 }
 
-// sparsePod is as little as a sandbox can be asked for with.
+// sparsePod returns the minimal sandbox config.
 func sparsePod() *runtimeapi.PodSandboxConfig {
 	return &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "sparse-" + strings.ToLower(rand.Text())}}
 }
@@ -164,8 +162,8 @@ func (s sparse) run(t *testing.T, r *runtimeapi.RunPodSandboxRequest) (string, e
 	return resp.GetPodSandboxId(), nil
 }
 
-// each sends what is refused one by one, and so what is taken on an engine in
-// memory. A real one is slow to make pods, so it gets all that is taken at once.
+// each sends invalid parts one by one. With an in-memory engine it also sends valid parts one by one; a real engine is
+// slow, so it gets all valid parts together.
 func each[M proto.Message](t *testing.T, s sparse, m M, refused map[string]codes.Code, send func(M) error) {
 	t.Helper()
 	all := proto.CloneOf(m)
@@ -208,7 +206,7 @@ func (s sparse) pods(t *testing.T) {
 		}
 		return err
 	})
-	// Ports of a pod on the node's network are the node's already, and its users are too.
+	// In the node's network, the pod's ports and users are the node's.
 	host := runtimeapi.NamespaceMode_NODE
 	config := sparsePod()
 	config.PortMappings = []*runtimeapi.PortMapping{{ContainerPort: 80, HostPort: 80}}
@@ -259,8 +257,7 @@ func (s sparse) containers(t *testing.T) {
 	})
 }
 
-// emptied gives copies of a request, each with one more part, that is empty: a
-// message without fields, or a list of one such message.
+// emptied returns copies of a request, each with one additional empty part: an empty message or a list with one.
 func emptied[M proto.Message](m M) map[string]M {
 	out := map[string]M{}
 	var walk func(path string, have proto.Message, at func(proto.Message) protoreflect.Message)
@@ -295,7 +292,7 @@ func emptied[M proto.Message](m M) map[string]M {
 	return out
 }
 
-// sparseStats is the engine in memory without figures.
+// sparseStats is an in-memory engine without stats.
 type sparseStats struct{ *enginetest.Memory }
 
 func (sparseStats) ContainerStatsOneShot(context.Context, string) (dockercontainer.StatsResponseReader, error) {

@@ -15,7 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// busy is a script that writes a megabyte and then uses the processor.
+// busy is a script that writes a megabyte and then uses the CPU.
 const busy = "dd if=/dev/zero of=/written bs=1024 count=1024 2>/dev/null; echo ready; trap 'exit 0' TERM; while :; do :; done"
 
 func startBusy(t *testing.T, c *cri, p *pod) string {
@@ -115,8 +115,8 @@ func TestPodSandboxStats(t *testing.T) {
 	}
 }
 
-// TestPodMetrics: every metric of a pod is described, has as many label values
-// as keys, and those that a kubelet's cAdvisor has are there.
+// TestPodMetrics checks that each metric is described and has a value for each label, and that all metrics of a
+// kubelet's cAdvisor are present.
 func TestPodMetrics(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)
@@ -148,7 +148,7 @@ func TestPodMetrics(t *testing.T) {
 			t.Errorf("%v: want %d labels and a value", m, keys[m.GetName()])
 		}
 	}
-	// What depends on the kernel or on block devices may be missing.
+	// Metrics that depend on the kernel or on block devices may be missing.
 	depends := []string{"container_blkio_", "container_fs_reads_", "container_fs_writes_", "container_hugetlb_", "container_pressure_", "container_spec_cpu_quota", "container_ulimits_soft"}
 	for name := range keys {
 		if !found[name] && !slices.ContainsFunc(depends, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
@@ -215,16 +215,14 @@ func TestUnsupportedSayWhy(t *testing.T) {
 	}
 }
 
-// TestPodCgroupCountsThePod: with a kubelet's cgroup per pod the pod's numbers
-// are those of that cgroup.
+// TestPodCgroupCountsThePod checks that a pod's stats are those of the kubelet's pod cgroup.
 func TestPodCgroupCountsThePod(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		t.Skip("this test knows the paths of cgroup v1")
 	}
 	c := newCRI(t)
-	// As the kubelet does with the groups that it made; the engine leaves them. First
-	// in the test, and so after the pod is gone.
+	// Remove the cgroups, as the kubelet would. Registered first, so that it runs after the pod is removed.
 	var parent string
 	t.Cleanup(func() {
 		groups, err := filepath.Glob("/sys/fs/cgroup/*" + parent)

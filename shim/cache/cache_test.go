@@ -16,13 +16,13 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// fixture is a cache that follows an engine in memory with one container.
+// fixture is a cache that follows an in-memory engine with one container.
 type fixture struct {
 	*testing.T
 	*Cache
 	engine   *enginetest.Memory
 	id       string
-	followed chan error // has the result of Follow
+	followed chan error // result of Follow
 	stop     context.CancelFunc
 }
 
@@ -47,7 +47,7 @@ func follow(t *testing.T) *fixture {
 	return f
 }
 
-// whole selects all containers of pods, in some states or in any.
+// whole returns list options for all pod containers, in the given states or in any.
 func whole(states ...string) container.ListOptions {
 	args := filters.NewArgs(filters.Arg("label", state.LabelType+"="+state.TypeContainer))
 	for _, s := range states {
@@ -56,7 +56,7 @@ func whole(states ...string) container.ListOptions {
 	return container.ListOptions{All: true, Filters: args}
 }
 
-// state returns the state of the container in a list, "" without it, and whether the engine was asked.
+// state returns the state of the container in a list, or "", and whether the engine was asked.
 func (f *fixture) state(o container.ListOptions) (state string, asked bool) {
 	f.Helper()
 	before := f.asked()

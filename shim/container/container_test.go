@@ -52,8 +52,7 @@ func TestCreateReplacesWhatWasNeverStarted(t *testing.T) {
 	}
 }
 
-// TestOneOfManyCreates: of requests at the same time one makes the container, and
-// nobody takes it away again.
+// TestOneOfManyCreates checks that one of several concurrent requests creates the container and no other removes it.
 func TestOneOfManyCreates(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -63,7 +62,7 @@ func TestOneOfManyCreates(t *testing.T) {
 		made = make([]string, many)
 		come = make(chan struct{}, many)
 	)
-	// The first to come waits for all others to be under way.
+	// The first request waits until all others have started.
 	var first sync.Once
 	f.engine.Fail("ContainerCreate", func(context.Context) error {
 		first.Do(func() {
@@ -92,7 +91,7 @@ func TestOneOfManyCreates(t *testing.T) {
 		t.Fatalf("got %q, want one container and no id for all others", made)
 	}
 	f.inspect(t, made[1])
-	f.create(t, nil) // and later it is what was left
+	f.create(t, nil) // now the container is a leftover
 	if _, err := f.engine.ContainerInspect(t.Context(), made[1]); !errdefs.IsNotFound(err) {
 		t.Errorf("got %v, want not found", err)
 	}
@@ -101,8 +100,8 @@ func TestOneOfManyCreates(t *testing.T) {
 	}
 }
 
-// TestCreateKeepsNothingOfACancelledRequest: the engine finishes what it has
-// begun, so the container has to be removed again.
+// TestCreateKeepsNothingOfACancelledRequest checks that the container is removed, because the engine completes the
+// create.
 func TestCreateKeepsNothingOfACancelledRequest(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -136,8 +135,8 @@ func TestCreateRefusals(t *testing.T) {
 	}
 }
 
-// TestUsersOfAnImageAreReadOnce: where no layers are at hand a container is
-// made to read them, and removed.
+// TestUsersOfAnImageAreReadOnce checks that if the layers are not accessible, a container is created to read them,
+// once, and removed.
 func TestUsersOfAnImageAreReadOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -173,7 +172,7 @@ func TestUsersOfAnImageAreReadOnce(t *testing.T) {
 	}
 }
 
-// TestOOMScoreOfAHostThatForbids: the sandbox shows what the host allows.
+// TestOOMScoreOfAHostThatForbids uses the sandbox's score, which shows the host's limit.
 func TestOOMScoreOfAHostThatForbids(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -189,8 +188,7 @@ func TestOOMScoreOfAHostThatForbids(t *testing.T) {
 	}
 }
 
-// TestLimitsThatCannotBeWrittenEndTheContainer: the engine in memory has no
-// processes here.
+// TestLimitsThatCannotBeWrittenEndTheContainer uses an in-memory engine, whose processes do not exist.
 func TestLimitsThatCannotBeWrittenEndTheContainer(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -212,8 +210,7 @@ func TestLimitsThatCannotBeWrittenEndTheContainer(t *testing.T) {
 	}
 }
 
-// TestLimitsInRecordedCgroups writes the limits that the engine has no field for
-// into cgroups of both versions.
+// TestLimitsInRecordedCgroups writes limits without an engine field to cgroups of both versions.
 func TestLimitsInRecordedCgroups(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -222,7 +219,7 @@ func TestLimitsInRecordedCgroups(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Mkdir(filepath.Join(dir, "hugetlb.4MB.max"), 0o700); err != nil { // as good as one that a user may not write
+	if err := os.Mkdir(filepath.Join(dir, "hugetlb.4MB.max"), 0o700); err != nil { // stands for a file that is not writable
 		t.Fatal(err)
 	}
 	v1, v2 := host.CgroupDirs{"hugetlb": dir, "memory": dir}, host.CgroupDirs{"": dir}
@@ -260,7 +257,7 @@ func TestLimitsInRecordedCgroups(t *testing.T) {
 	}
 }
 
-// warning is an engine on a host that lacks a part of the cgroups.
+// warning is an engine on a host without some cgroup controllers.
 type warning struct {
 	*enginetest.Memory
 	text string
@@ -278,8 +275,8 @@ func (w *warning) ContainerUpdate(ctx context.Context, id string, u container.Up
 	return r, err
 }
 
-// TestLimitsThatTheEngineDrops: a limit that the engine leaves out with a warning
-// is refused, and nothing is left behind.
+// TestLimitsThatTheEngineDrops checks that a limit that the engine ignores with a warning is an error, and that the
+// container is removed.
 func TestLimitsThatTheEngineDrops(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -336,7 +333,7 @@ func TestStopErrors(t *testing.T) {
 	if _, err := f.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id}); err != nil {
 		t.Errorf("gone meanwhile: got %v", err)
 	}
-	// A sandbox is none of this service's containers.
+	// A sandbox is not a container of this service.
 	if _, err := f.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: f.sandbox}); err != nil || !f.inspect(t, f.sandbox).State.Running {
 		t.Errorf("a sandbox was stopped, or %v", err)
 	}
@@ -350,7 +347,7 @@ func TestRemoveErrors(t *testing.T) {
 	if _, err := f.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id}); !errdefs.IsConflict(err) {
 		t.Errorf("a conflict that stays: got %v", err)
 	}
-	// Somebody else has removed it by the time we look.
+	// Another client has removed it in the meantime.
 	f.engine.Fail("ContainerRemove", func(ctx context.Context) error {
 		f.engine.Fail("ContainerRemove", nil)
 		if err := f.engine.ContainerRemove(ctx, id, container.RemoveOptions{Force: true}); err != nil {
@@ -409,8 +406,8 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// TestUpdateOfAllResources: a kubelet from 1.35 on sends all resources with each change. What cannot be changed
-// refuses nothing, and is logged once.
+// TestUpdateOfAllResources checks updates from kubelets since 1.35, which send all resources. Unsupported changes do
+// not fail the request and are logged once.
 func TestUpdateOfAllResources(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -515,7 +512,7 @@ func TestStartError(t *testing.T) {
 	}
 }
 
-// slowLogs are logs that are complete when a test says so.
+// slowLogs are logs whose completion the test controls.
 type slowLogs struct {
 	links
 	missing bool
@@ -523,8 +520,8 @@ type slowLogs struct {
 
 func (l *slowLogs) Unfinished(context.Context, string) bool { return l.missing }
 
-// TestAContainerEndsWhenItsLogIsComplete: until then every list and status has it running,
-// whatever the filter.
+// TestAContainerEndsWhenItsLogIsComplete checks that each list and status shows the container as running until then,
+// with any filter.
 func TestAContainerEndsWhenItsLogIsComplete(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -559,7 +556,7 @@ func TestAContainerEndsWhenItsLogIsComplete(t *testing.T) {
 	}
 }
 
-// abandoned is an engine whose client goes away during a start, which the engine completes.
+// abandoned is an engine whose client disconnects during a start, which the engine completes.
 type abandoned struct {
 	*enginetest.Memory
 	goAway func()
@@ -570,7 +567,7 @@ func (e abandoned) ContainerStart(ctx context.Context, id string, o container.St
 	return errors.Join(e.Memory.ContainerStart(context.WithoutCancel(ctx), id, o), ctx.Err())
 }
 
-// startedLogs records which containers have been started.
+// startedLogs records the started containers.
 type startedLogs struct {
 	links
 	ids []string
@@ -581,8 +578,8 @@ func (l *startedLogs) Started(ctx context.Context, id string, _ logdir.Place, _ 
 	return ctx.Err()
 }
 
-// TestAnAbandonedStartIsCompleted: a container that runs has its limits and its log, also when
-// its request was cancelled.
+// TestAnAbandonedStartIsCompleted checks that a running container has its limits and log even if its request was
+// cancelled.
 func TestAnAbandonedStartIsCompleted(t *testing.T) {
 	t.Parallel()
 	f, logs := newFixture(t), &startedLogs{}
@@ -600,12 +597,12 @@ func TestAnAbandonedStartIsCompleted(t *testing.T) {
 	}
 }
 
-// ending is an engine whose container runs when it is looked at after its start, and has
-// ended, process and all, a moment later.
+// ending is an engine whose container runs when inspected after the start, and has ended with its process shortly
+// after.
 type ending struct {
 	*enginetest.Memory
-	stays bool // it is on another host: only the process is not to be seen
-	looks int  // since the start
+	stays bool // the container runs on another host, where its process is not visible
+	looks int  // inspections since the start
 }
 
 func (e *ending) ContainerStart(ctx context.Context, id string, o container.StartOptions) error {
@@ -616,7 +613,7 @@ func (e *ending) ContainerStart(ctx context.Context, id string, o container.Star
 func (e *ending) ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error) {
 	c, err := e.Memory.ContainerInspect(ctx, id)
 	if err == nil && e.looks > 0 && c.State != nil {
-		c.State.Pid = 1 << 30 // beyond what the kernel gives
+		c.State.Pid = 1 << 30 // larger than any pid
 		if e.looks > 1 && !e.stays {
 			c.State.Running, c.State.Pid, c.State.Status = false, 0, "exited"
 		}
@@ -625,8 +622,8 @@ func (e *ending) ContainerInspect(ctx context.Context, id string) (container.Ins
 	return c, err
 }
 
-// TestStartOfContainersThatEndAtOnce: there is nothing to limit any more. Limits of huge
-// pages that nobody asked for need no host either.
+// TestStartOfContainersThatEndAtOnce checks that limits of an ended container are no error. Unrequested limits of huge
+// pages do not depend on the host either.
 func TestStartOfContainersThatEndAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -654,8 +651,8 @@ func TestStartOfContainersThatEndAtOnce(t *testing.T) {
 	}
 }
 
-// TestImageSubPathMustExist: an engine that mounts images itself is asked before a
-// container is made, and nothing of the question is left.
+// TestImageSubPathMustExist checks that the subpath is verified before the create, for engines that mount images
+// themselves, and that no helper is left.
 func TestImageSubPathMustExist(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -678,7 +675,7 @@ func TestImageSubPathMustExist(t *testing.T) {
 	}
 }
 
-// A container of another shim has the annotations that were asked for, and no hook of its image's.
+// A container of another shim keeps the requested annotations, but not the hooks of its image.
 func TestAnnotationsOfAnotherShimsImage(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

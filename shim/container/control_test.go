@@ -11,7 +11,8 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// TestTemporaryContainersAreNoted before they are made, also those that are copies. They go with their owner.
+// TestTemporaryContainersAreNoted checks that temporary containers, including copies, are recorded before they are
+// created, and that they are removed with their owner.
 func TestTemporaryContainersAreNoted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -71,7 +72,7 @@ func TestNamesThatNoCopyHas(t *testing.T) {
 	}
 }
 
-// TestPausedIsNoted in lists and status: CRI has no state for it. Nobody else can note it.
+// TestPausedIsNoted checks the annotation for paused containers in lists and statuses. Requests cannot set it.
 func TestPausedIsNoted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -8,8 +8,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// FuzzContainerConfig: any configuration is refused or becomes a container that
-// tells the same of itself, in its status and in the list, and can be removed.
+// FuzzContainerConfig checks that each configuration is either rejected or creates a container whose status and list
+// entry match it and that can be removed.
 func FuzzContainerConfig(f *testing.F) {
 	for _, text := range []string{
 		`{}`,

@@ -9,7 +9,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// TestHelpersOfKilledProcesses: the next sweep removes a helper of a process that was killed, and no other's.
+// TestHelpersOfKilledProcesses checks that a sweep removes only helpers of killed processes.
 func TestHelpersOfKilledProcesses(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -52,7 +52,7 @@ func TestHelpersOfKilledProcesses(t *testing.T) {
 	}
 }
 
-// TestImagesThatClaimToBeHelpers: a container has the labels of its image, which make no helper of it.
+// TestImagesThatClaimToBeHelpers checks that labels from an image do not make a container a helper.
 func TestImagesThatClaimToBeHelpers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

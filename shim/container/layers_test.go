@@ -14,8 +14,8 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// tree makes the layers of an image, the topmost first: a name ending in "/"
-// is a directory, "-name" a whiteout, "!name" an opaque directory.
+// tree creates the layers of an image, topmost first: a name ending in "/" is a directory, "-name" a whiteout, "!name"
+// an opaque directory.
 func tree(t *testing.T, layers ...[]string) []string {
 	t.Helper()
 	var dirs []string
@@ -60,7 +60,7 @@ func TestSubLayers(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		layers [][]string
-		want   []int // layers that take part; nil for an error
+		want   []int // layers that are used; nil for an error
 	}{
 		"in one of two":             {[][]string{{"x"}, {"a/b/"}}, []int{1}},
 		"in both":                   {[][]string{{"a/b/f"}, {"a/b/g"}}, []int{0, 1}},
@@ -96,7 +96,7 @@ func TestSubLayers(t *testing.T) {
 	}
 }
 
-// TestReadLayersStaysInside: a link in an image must not lead to the host.
+// TestReadLayersStaysInside checks that a link in an image does not lead to the host.
 func TestReadLayersStaysInside(t *testing.T) {
 	t.Parallel()
 	dirs := tree(t, []string{"etc/"})

@@ -17,7 +17,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// testFacts are those of an engine with the API version.
+// testFacts returns the facts for an engine with the given API version.
 func testFacts(api string) facts {
 	return facts{
 		api:  api,
@@ -55,8 +55,7 @@ func planOf(t *testing.T, api string, change func(*runtimeapi.ContainerConfig)) 
 	}, testFacts(api))
 }
 
-// TestPlanOnTheWire looks at the request where this machine cannot show the
-// effect.
+// TestPlanOnTheWire checks the request for settings whose effect this machine cannot show.
 func TestPlanOnTheWire(t *testing.T) {
 	t.Parallel()
 	p, err := planOf(t, "1.44", func(c *runtimeapi.ContainerConfig) {
@@ -90,7 +89,7 @@ func TestPlanOnTheWire(t *testing.T) {
 			DeviceRequests: []container.DeviceRequest{{Driver: "cdi", DeviceIDs: []string{"vendor.com/gpu=0"}}},
 		},
 	}
-	// Without namespace options the pod's own are meant, here a PID namespace each.
+	// Without namespace options a container gets its own PID namespace.
 	if diff := cmp.Diff(want, p.Host); diff != "" {
 		t.Errorf("host configuration (-want +got):\n%s", diff)
 	}
@@ -152,11 +151,11 @@ func TestImageMountForms(t *testing.T) {
 	}
 }
 
-// overlayBreakers are names that would be more than a name among an overlay's options.
+// overlayBreakers are names that change the options of an overlay mount.
 var overlayBreakers = []string{"a,lowerdir=/etc:/opt", "a:b", "a\\", `a"b`, "a\nb", "a\x7f", "a\x00b"}
 
-// TestOverlayRefusesOptionsInNames: a directory of an image, or the engine's own, whose name the kernel would
-// read as an option could show any directory of the host.
+// TestOverlayRefusesOptionsInNames checks directory names, from an image or the engine, that the kernel would parse as
+// options. They could mount any directory of the host.
 func TestOverlayRefusesOptionsInNames(t *testing.T) {
 	t.Parallel()
 	for _, name := range overlayBreakers {

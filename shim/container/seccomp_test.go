@@ -9,8 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestSeccompProfileIsAFile: a request cannot make the shim read what has no end,
-// or wait for what nobody writes.
+// TestSeccompProfileIsAFile checks that a request cannot make the shim read endless data or block on a pipe.
 func TestSeccompProfileIsAFile(t *testing.T) {
 	t.Parallel()
 	pipe := filepath.Join(t.TempDir(), "pipe")

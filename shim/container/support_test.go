@@ -11,7 +11,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// fixture is the service on an engine in memory with one image and one sandbox.
+// fixture is the service with an in-memory engine that has one image and one sandbox.
 type fixture struct {
 	*Service
 	engine  *enginetest.Memory
@@ -30,7 +30,7 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// addSandbox makes a running sandbox as the sandbox service would.
+// addSandbox creates a running sandbox like the sandbox service.
 func (f *fixture) addSandbox(t *testing.T, name string, oomScore int) string {
 	t.Helper()
 	labels, err := state.EncodeSandbox(state.Sandbox{
@@ -87,5 +87,5 @@ func (f *fixture) inspect(t *testing.T, id string) container.InspectResponse {
 	return c
 }
 
-// failing is a fault that always answers with err.
+// failing returns a fault that always returns err.
 func failing(err error) enginetest.Fault { return func(context.Context) error { return err } }

@@ -109,7 +109,7 @@ func TestCapabilities(t *testing.T) {
 	if err != nil || !cmp.Equal(add, []string{"CHOWN", "NET_ADMIN"}) || !cmp.Equal(drop, []string{"ALL"}) {
 		t.Errorf("got %q, %q, %v", add, drop, err)
 	}
-	// All of an engine that has not all are those it has; what is named is asked for.
+	// "all" expands to the engine's known capabilities. Named capabilities are requested in any case.
 	everything := &runtimeapi.Capability{AddCapabilities: []string{"cap_all", "BPF", "KILL"}, DropCapabilities: []string{"CHOWN"}}
 	if add, _, err := Capabilities(everything, []string{"CHOWN", "KILL", "SYS_ADMIN"}); err != nil || !cmp.Equal(add, []string{"KILL", "SYS_ADMIN", "BPF"}) {
 		t.Errorf("all that there are: got %q, %v", add, err)

@@ -28,8 +28,8 @@ func TestContainerState(t *testing.T) {
 	}
 }
 
-// TestEngineStates: the engine refuses the whole list for a word it does not
-// know, and each state finds at least the containers that are in it.
+// TestEngineStates checks that the engine knows all words of a filter, because it rejects unknown ones, and that each
+// state includes its containers.
 func TestEngineStates(t *testing.T) {
 	t.Parallel()
 	known := []string{"created", "restarting", "running", "removing", "paused", "exited", "dead"}

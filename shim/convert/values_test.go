@@ -35,8 +35,7 @@ func TestEnv(t *testing.T) {
 	}
 }
 
-// TestSignalPairs: every signal that the CRI names comes back from the engine's
-// form of it. Three have a second name.
+// TestSignalPairs checks the round trip of all CRI signals through the engine's form. Three signals have a second name.
 func TestSignalPairs(t *testing.T) {
 	t.Parallel()
 	for value, name := range runtimeapi.Signal_name {
@@ -199,7 +198,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// TestWithMemory: the engine gets a change of memory or swap with the other.
+// TestWithMemory checks that an update of memory or swap contains both.
 func TestWithMemory(t *testing.T) {
 	t.Parallel()
 	type r = runtimeapi.LinuxContainerResources
@@ -209,7 +208,7 @@ func TestWithMemory(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change       *r
 		now          *container.HostConfig
-		memory, swap int64 // what the engine is told
+		memory, swap int64 // limits for the engine
 	}{
 		"memory alone":                     {&r{MemoryLimitInBytes: 20}, has(10, 10), 20, 20},
 		"memory of one that swaps":         {&r{MemoryLimitInBytes: 20}, has(10, 14), 20, 24},
@@ -294,7 +293,7 @@ func TestImages(t *testing.T) {
 		if name == "another digest" {
 			want.RepoDigests = append(want.RepoDigests, "a@sha256:3")
 		}
-		digests := []string{"a@sha256:2", "a@sha256:2"} // once for each tag
+		digests := []string{"a@sha256:2", "a@sha256:2"} // repeated for each tag
 		for form, got := range map[string]*runtimeapi.Image{
 			"list":    Image(image.Summary{ID: "sha256:1", RepoTags: tags, RepoDigests: digests}),
 			"details": ImageDetails(image.InspectResponse{ID: "sha256:1", RepoTags: tags, RepoDigests: digests}),

@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// home is a home directory with a docker configuration in it.
+// home creates a home directory with a docker configuration.
 func home(t *testing.T, config string, contexts map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,7 +47,7 @@ func lookup(env map[string]string) func(string) (string, bool) {
 	}
 }
 
-// What docker itself would use is used, and what the user named goes alone.
+// Endpoints follows docker's own order. An endpoint named by the user is the only candidate.
 func TestEndpoints(t *testing.T) {
 	t.Parallel()
 	remote := `{"Name":"far","Endpoints":{"docker":{"Host":"tcp://far:2376","SkipTLSVerify":true}}}`
@@ -117,8 +117,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// serve takes a socket that exists, whatever goes before it.
-// Without HOME nothing of the working directory is taken for the user's own.
+// serve takes an existing socket, whatever its precedence. Without HOME no files in the working directory are used.
 func TestEndpointsWithoutHome(t *testing.T) {
 	dir := test.SocketDir(t)
 	t.Chdir(dir)
@@ -240,7 +239,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// An engine that dies in the middle of a call has not answered.
+// If an engine dies during a call, the error is "unreachable".
 func TestAnEngineThatDiesIsUnreachable(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -13,7 +13,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 )
 
-// upgradable answers pings, and lists under the version that it told.
+// upgradable is an engine that only answers lists of the version in its last ping.
 type upgradable struct {
 	host  string
 	pings atomic.Int32
@@ -43,8 +43,8 @@ func newUpgradable(t *testing.T) *upgradable {
 	return e
 }
 
-// First calls at once, some of them given up, negotiate the version once. The
-// race detector found the library's own negotiation wanting.
+// Concurrent first calls, some of them cancelled, negotiate the version once. The library's own negotiation has a data
+// race.
 func TestFirstCallsAtOnceNegotiateOnce(t *testing.T) {
 	e := newUpgradable(t)
 	c, err := New(Options{Host: e.host})
@@ -72,8 +72,7 @@ func TestFirstCallsAtOnceNegotiateOnce(t *testing.T) {
 	}
 }
 
-// An engine that comes back as another gets requests in its version after a ping, up
-// or down, while calls go on.
+// After an upgrade or downgrade of the engine, a ping switches later requests to its version, also during other calls.
 func TestEveryPingAgreesOnTheVersion(t *testing.T) {
 	e := newUpgradable(t)
 	c, err := New(Options{Endpoint: &Endpoint{Host: e.host, APIVersion: "1.41"}})
@@ -89,7 +88,7 @@ func TestEveryPingAgreesOnTheVersion(t *testing.T) {
 		e.api.Store(api)
 		var calls sync.WaitGroup
 		for range 4 {
-			calls.Go(func() { _ = list() }) // in one version or the other
+			calls.Go(func() { _ = list() }) // in either version
 		}
 		if _, err := c.Ping(t.Context()); err != nil {
 			t.Fatal(err)
@@ -110,8 +109,7 @@ func TestEveryPingAgreesOnTheVersion(t *testing.T) {
 	}
 }
 
-// An engine that is too old is refused before the first call and when one comes
-// back as it, whoever asked it for its version.
+// An engine that is too old is refused at the first call, and if it replaces a newer engine.
 func TestEnginesThatAreTooOldAreRefused(t *testing.T) {
 	e := newUpgradable(t)
 	e.api.Store("1.39")

@@ -16,8 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Every call is counted under the name that dockershim's metrics had for it, and is
-// made in the negotiated version, whatever the library would use.
+// Each call is counted under its name in dockershim's metrics and uses the negotiated version, not the library's.
 func TestCallsAreCountedByTheirNames(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -88,8 +87,7 @@ func TestCallsAreCountedByTheirNames(t *testing.T) {
 	}
 }
 
-// silentEngine negotiates a version and answers nothing else, but logs and stops
-// after a while.
+// silentEngine negotiates a version and answers only logs and stops, after a delay.
 func silentEngine(t *testing.T, slow time.Duration) string {
 	t.Helper()
 	over := make(chan struct{})
@@ -141,13 +139,13 @@ func TestRequestsHaveALimit(t *testing.T) {
 			t.Errorf("%s: got %v, counted %v", operation, err, timeouts)
 		}
 	}
-	// What the client gave up is its own affair.
+	// Cancellation by the client is not an error of the engine.
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := c.Info(gone); !errors.Is(err, context.Canceled) {
 		t.Errorf("a client that has gone: got %v", err)
 	}
-	// A stop has its grace on top, and what streams has no limit.
+	// A stop has its grace period in addition, and streams have no limit.
 	grace, none := 60, -1
 	for _, g := range []*int{nil, &grace, &none} {
 		if err := c.ContainerStop(t.Context(), "none", container.StopOptions{Timeout: g}); err != nil {

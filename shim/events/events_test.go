@@ -19,10 +19,10 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// patience is for machines that are busy with other things.
+// patience allows for slow machines.
 const patience = time.Minute
 
-// fromMemory describes what is in an engine in memory.
+// fromMemory implements the statuses with an in-memory engine.
 type fromMemory struct{ *enginetest.Memory }
 
 func (m fromMemory) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
@@ -48,7 +48,7 @@ func (m fromMemory) ContainerStatus(ctx context.Context, r *runtimeapi.Container
 
 func (fromMemory) AwaitLog(context.Context, string) {}
 
-// stream takes what is sent.
+// stream collects sent events.
 type stream struct {
 	grpc.ServerStream
 	ctx  context.Context
@@ -68,13 +68,13 @@ type test struct {
 	stream stream
 }
 
-// listen starts a stream on an engine in memory; it ends with the test.
+// listen starts a stream with an in-memory engine. It ends with the test.
 func listen(t *testing.T, engine *enginetest.Memory) test {
 	t.Helper()
 	return listenTo(t, engine, engine)
 }
 
-// listenTo listens to an engine that is another before the one in memory.
+// listenTo is listen with a front for the in-memory engine.
 func listenTo(t *testing.T, front Engine, engine *enginetest.Memory) test {
 	t.Helper()
 	return listenWith(t, front, fromMemory{engine}, engine)
@@ -100,7 +100,7 @@ func listenWith(t *testing.T, front Engine, statuses Statuses, engine *enginetes
 	return tt
 }
 
-// waitForListener waits until the stream listens: from then on all is news.
+// waitForListener waits until the stream is subscribed, so that later events are new.
 func (t test) waitForListener() {
 	t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
@@ -111,8 +111,7 @@ func (t test) waitForListener() {
 	t.Fatal("nobody listens to the engine")
 }
 
-// expect takes as many events as there are descriptions, "kind id pod-state
-// containers".
+// expect reads events and compares them with descriptions, "kind id pod-state containers".
 func (t test) expect(want ...string) {
 	t.Helper()
 	var got []string
@@ -171,7 +170,7 @@ func TestTheLifeOfAPod(t *testing.T) {
 	tt.expect("CONTAINER_DELETED_EVENT " + box[:4] + " SANDBOX_NOTREADY 0")
 }
 
-// incomplete has one container whose log is not complete until the channel is closed.
+// incomplete has a container whose log is incomplete until the channel is closed.
 type incomplete struct {
 	fromMemory
 	id       string
@@ -188,8 +187,8 @@ func (s incomplete) AwaitLog(ctx context.Context, id string) {
 	}
 }
 
-// TestAnIncompleteLogDelaysItsPodOnly: events of other pods go out, those of its own keep their
-// order, also when the engine's stream breaks meanwhile.
+// TestAnIncompleteLogDelaysItsPodOnly checks that events of other pods are not delayed and that the pod's own events
+// keep their order, even if the engine's stream breaks meanwhile.
 func TestAnIncompleteLogDelaysItsPodOnly(t *testing.T) {
 	t.Parallel()
 	engine := enginetest.NewMemory()
@@ -213,7 +212,7 @@ func TestAnIncompleteLogDelaysItsPodOnly(t *testing.T) {
 	tt.expect("CONTAINER_STOPPED_EVENT "+apps[0][:4]+" SANDBOX_NOTREADY 1", "CONTAINER_STOPPED_EVENT "+pods[0][:4]+" SANDBOX_NOTREADY 1")
 }
 
-// connecting has one sandbox that gets its address when the channel is closed.
+// connecting has a sandbox that gets its address when the channel is closed.
 type connecting struct {
 	fromMemory
 	id        string
@@ -232,8 +231,8 @@ func (s connecting) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandb
 	return resp, err
 }
 
-// TestAPodWithoutAddressDelaysItsEventsOnly: the start of a sandbox is told with its address,
-// for which other pods do not wait.
+// TestAPodWithoutAddressDelaysItsEventsOnly checks that the start event of a sandbox waits for its address, without
+// delaying other pods.
 func TestAPodWithoutAddressDelaysItsEventsOnly(t *testing.T) {
 	t.Parallel()
 	engine := enginetest.NewMemory()
@@ -305,12 +304,11 @@ func TestStrangersAndHalfMadePodsAreNotTold(t *testing.T) {
 	tt.expect("CONTAINER_CREATED_EVENT "+box[:4]+" SANDBOX_READY 0", "CONTAINER_STARTED_EVENT "+box[:4]+" SANDBOX_READY 0")
 }
 
-// late is an engine that answers a listener long before it listens: something
-// happens when the caller has listed what there is. It remembers that for one that
-// asks for it.
+// late is an engine that responds to a subscription long before it starts to listen. Events in between are only
+// available with since.
 type late struct {
 	*enginetest.Memory
-	lists  chan struct{} // filled by each list
+	lists  chan struct{} // receives a value for each list
 	happen func() events.Message
 }
 
@@ -321,7 +319,7 @@ func (e late) ContainerList(ctx context.Context, o container.ListOptions) ([]con
 
 func (e late) Events(ctx context.Context, o events.ListOptions) (<-chan events.Message, <-chan error) {
 	messages, errs := make(chan events.Message, 1), make(chan error)
-	<-e.lists // the one before
+	<-e.lists // wait for the previous list
 	go func() {
 		<-e.lists
 		missed := e.happen()

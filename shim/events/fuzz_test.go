@@ -12,10 +12,9 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// truth is an engine as far as the tracker sees it: some containers, and the
-// messages about all that ever happened.
+// truth is a model of the engine: some containers, and all messages so far.
 type truth struct {
-	slots [4]*box // the first is a sandbox, the next one too
+	slots [4]*box // the first two are sandboxes
 	log   []events.Message
 	made  int
 }
@@ -26,17 +25,17 @@ type box struct {
 	running, ended bool
 }
 
-// engineName is one that containers and sandboxes may have.
+// engineName is a name for containers and sandboxes.
 const engineName = "/k8s_POD_p_n_u_0"
 
-// attributes are those of the engine's messages about a container.
+// attributes returns the attributes of the engine's messages about a container.
 func (b *box) attributes() map[string]string {
 	attributes := maps.Clone(b.labels)
 	attributes["name"] = strings.TrimPrefix(engineName, "/")
 	return attributes
 }
 
-// do lets something happen to a slot, where it can.
+// do applies an action to a slot, if possible.
 func (e *truth) do(what, slot int) {
 	b := e.slots[slot]
 	switch {
@@ -84,14 +83,13 @@ func (e *truth) list() []container.Summary {
 	return list
 }
 
-// FuzzTracker: whatever happens while nobody listens, between asking for the
-// messages and listing, or later, a listener hears of each container in an order
-// that can be, and in the end what is true.
+// FuzzTracker applies actions while nobody is subscribed, between subscription and list, and later. The tracker must
+// report a possible order of events for each container, and the true state at the end.
 func FuzzTracker(f *testing.F) {
 	f.Add("\x00\x01\x02\x03")
 	f.Add("\x00\x01\x10\x12\x06\x11\x05\x07\x02\x12\x13\x03")
 	f.Add("\x05\x06\x00\x01\x02\x03\x07")
-	f.Add("\x10\x11\x12\x05\x06\x11\x12\x13\x07") // messages about one that the list does not have
+	f.Add("\x10\x11\x12\x05\x06\x11\x12\x13\x07") // messages about a container that the list does not have
 	f.Fuzz(func(t *testing.T, ops string) {
 		e, tr := &truth{}, newTracker()
 		heard := map[string][]string{}
@@ -100,7 +98,7 @@ func FuzzTracker(f *testing.F) {
 				heard[c.id] = append(heard[c.id], strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(c.kind.String(), "CONTAINER_"), "_EVENT")))
 			}
 		}
-		next, away, asked := 0, false, false // next message to be heard
+		next, away, asked := 0, false, false // index of the next message to deliver
 		listen := func() {
 			for ; !away && next < len(e.log); next++ {
 				hear(tr.message(e.log[next]))

@@ -12,7 +12,7 @@ import (
 
 const containerID = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// record makes a /proc with one process and a cgroup root.
+// record creates a /proc with one process and a cgroup root.
 func record(t *testing.T, cgroup string, dirs ...string) (proc, root string) {
 	t.Helper()
 	proc, root = t.TempDir(), t.TempDir()
@@ -65,7 +65,7 @@ func TestCgroupsV1(t *testing.T) {
 	}
 }
 
-// TestCgroupsOfAStranger: a remote engine's pid is somebody else's here.
+// TestCgroupsOfAStranger uses the pid of a remote engine, which is an unrelated process here.
 func TestCgroupsOfAStranger(t *testing.T) {
 	t.Parallel()
 	proc, root := record(t, "0::/user.slice\n")

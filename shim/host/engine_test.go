@@ -13,13 +13,13 @@ import (
 	"github.com/opencontainers/cgroups"
 )
 
-// TestMain has the library write into cgroups that are ordinary files.
+// TestMain makes the library accept cgroups that are ordinary files.
 func TestMain(m *testing.M) {
 	cgroups.TestMode = true
 	m.Run()
 }
 
-// procTree is a /proc with processes "PID NAME PPID".
+// procTree creates a /proc with processes "PID NAME PPID".
 func procTree(t *testing.T, lines ...string) string {
 	t.Helper()
 	proc := t.TempDir()
@@ -105,7 +105,7 @@ func TestEngineThatIsNotThere(t *testing.T) {
 	}
 }
 
-// TestBoundingSet: of the process that listens, which is this one.
+// TestBoundingSet reads the set of the listening process, which is the test itself.
 func TestBoundingSet(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzProgress: whatever an engine writes about a pull, an error in it is never
-// taken for success, and nothing is told after it.
+// FuzzProgress checks that an error in an engine's progress stream is never missed and that nothing is reported after
+// it.
 func FuzzProgress(f *testing.F) {
 	for _, text := range []string{
 		"", "{}", "null", "[]", `{"id":"a","status":"Downloading","progressDetail":{"current":1,"total":2}}` + "\n" + `{"status":"done"}`,

@@ -29,7 +29,7 @@ func newService(t *testing.T) (*image.Service, *docker.Client) {
 	return image.New(image.Options{Engine: engine, PullProgressDeadline: time.Minute}), engine
 }
 
-// forget removes an image whatever the test did with it.
+// forget removes an image at the end of the test.
 func forget(t *testing.T, engine *docker.Client, id string) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
@@ -47,7 +47,7 @@ func pull(t *testing.T, s *image.Service, ref string, auth *runtimeapi.AuthConfi
 	return r.GetImageRef(), err
 }
 
-// TestImageHasOneID follows an image through every RPC and every kind of reference.
+// TestImageHasOneID checks an image's id in all RPCs and for all kinds of references.
 func TestImageHasOneID(t *testing.T) {
 	s, engine := newService(t)
 	reg := newRegistry(t)
@@ -218,8 +218,7 @@ func TestPullWithCredentials(t *testing.T) {
 	}
 }
 
-// TestPullEndsWithTheRequest: the engine goes on with its own work, but the
-// caller does not wait for it.
+// TestPullEndsWithTheRequest checks that a cancelled call returns at once, although the engine may continue.
 func TestPullEndsWithTheRequest(t *testing.T) {
 	s, _ := newService(t)
 	reg := newRegistry(t)

@@ -92,7 +92,7 @@ func TestReadProgress(t *testing.T) {
 	}
 }
 
-// pipedPull is an engine whose pull reports what a test writes.
+// pipedPull is an engine whose pull sends the test's messages.
 type pipedPull struct {
 	*enginetest.Memory
 	messages *io.PipeReader
@@ -103,7 +103,7 @@ func (e pipedPull) ImagePull(ctx context.Context, _ string, _ dockerimage.PullOp
 	return e.messages, nil
 }
 
-// TestPullDeadlineWaitsForUnpacking: silence counts only while nothing is being unpacked.
+// TestPullDeadlineWaitsForUnpacking checks that unpacking counts as progress.
 func TestPullDeadlineWaitsForUnpacking(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -185,7 +185,7 @@ func TestPullInMemory(t *testing.T) {
 	}
 }
 
-// TestUsageOfARemoteEngine: its layers are not known, only what images share, or not even that.
+// TestUsageOfARemoteEngine checks engines with and without shared sizes. Both report no layers.
 func TestUsageOfARemoteEngine(t *testing.T) {
 	t.Parallel()
 	for shared, want := range map[int64]Usage{
@@ -199,7 +199,7 @@ func TestUsageOfARemoteEngine(t *testing.T) {
 	}
 }
 
-// TestNamesOfBuiltInImages: nothing is pulled or loaded under them.
+// TestNamesOfBuiltInImages checks that no image is pulled or loaded under a built-in name.
 func TestNamesOfBuiltInImages(t *testing.T) {
 	t.Parallel()
 	e := enginetest.NewMemory()

@@ -18,13 +18,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 )
 
-// testRegistry is a registry on the loopback, which an engine on this host
-// reads without TLS. With a user set it demands "user:secret".
+// testRegistry is a registry on loopback, which a local engine uses without TLS. If user is set, it requires
+// "user:secret".
 type testRegistry struct {
 	host  string
 	inner http.Handler
 	user  string
-	// before answers each request instead once the test sets it.
+	// before replaces the handler for all requests. May be nil.
 	before http.HandlerFunc
 }
 
@@ -49,7 +49,7 @@ func newRegistry(t *testing.T) *testRegistry {
 	return r
 }
 
-// push puts a fresh image of one layer there and gives its reference and digest.
+// push uploads a new image with one layer and returns its reference and digest.
 func (r *testRegistry) push(t *testing.T, repository, tag string) (ref, digest string) {
 	t.Helper()
 	layer, packed := layer(t)
@@ -81,7 +81,7 @@ func (r *testRegistry) put(t *testing.T, method, path string, body []byte) {
 	}
 }
 
-// layer is a tar with one file of random content, plain and packed.
+// layer returns a tar archive with random content, plain and compressed.
 func layer(t *testing.T) (plain, packed []byte) {
 	t.Helper()
 	content := []byte(rand.Text())

@@ -16,7 +16,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// stale is an engine whose list has a container that is gone when it is asked about.
+// stale is an engine whose list contains a container that is gone when inspected.
 type stale struct {
 	Engine
 	labels map[string]string
@@ -30,8 +30,7 @@ func (stale) ContainerInspect(context.Context, string) (container.InspectRespons
 	return container.InspectResponse{}, errdefs.ErrNotFound
 }
 
-// foreign is an engine with a container that nobody made as a pod's, and whose image has the
-// labels of one.
+// foreign is an engine with a container outside pods whose image has the labels of a pod container.
 type foreign struct {
 	Engine
 	labels map[string]string
@@ -51,7 +50,7 @@ func (foreign) ContainerLogs(context.Context, string, container.LogsOptions) (io
 	return nil, errdefs.ErrUnavailable
 }
 
-// An image chooses no file that is written.
+// Labels of an image cannot choose the path of a log.
 func TestNoLogIsWrittenWhereAnImageWantsIt(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -68,8 +67,7 @@ func TestNoLogIsWrittenWhereAnImageWantsIt(t *testing.T) {
 	}
 }
 
-// A container that is removed while the service starts has no log any more, and its
-// directory, which may have been removed as well, is not made again.
+// If a container is removed while the service starts, neither its log nor its directory is created again.
 func TestNothingIsMadeForAContainerThatIsGone(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "pod")

@@ -21,8 +21,8 @@ import (
 	"github.com/crishim/crishim/shim/internal/logdir"
 )
 
-// keptLog is an engine with the log of one container that has ended. It gives what
-// is not older than it is asked for, as the real one does.
+// keptLog is an engine with the log of an ended container. Like a real engine, it returns the records since the
+// requested time.
 type keptLog struct {
 	Engine
 	stamps []time.Time
@@ -60,8 +60,7 @@ func (k *keptLog) ContainerLogs(_ context.Context, _ string, o container.LogsOpt
 	return io.NopCloser(&b), nil
 }
 
-// TestLogWhenTheClockIsPutBack: shims come and go while the clock is put back and
-// forward. No line is lost and none is written twice.
+// TestLogWhenTheClockIsPutBack restarts shims while the clock is set back and forth. No line may be lost or duplicated.
 func TestLogWhenTheClockIsPutBack(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	engine := &keptLog{}
@@ -72,7 +71,7 @@ func TestLogWhenTheClockIsPutBack(t *testing.T) {
 			now = now.Add(100 * time.Millisecond)
 			engine.stamps = append(engine.stamps, now)
 		}
-		for range 2 { // the second has nothing to do
+		for range 2 { // the second run has nothing to do
 			f, err := newFollower("id", logdir.Place{Path: path}, engine, slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
@@ -92,7 +91,7 @@ func TestLogWhenTheClockIsPutBack(t *testing.T) {
 			t.Fatalf("after a step of %s the log has %d lines, want %d", step, bytes.Count(text, []byte("\n")), len(engine.stamps))
 		}
 	}
-	// One that stays and only reads again.
+	// The same follower reads again.
 	f, err := newFollower("id", logdir.Place{Path: path}, engine, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +114,7 @@ func TestLogWhenTheClockIsPutBack(t *testing.T) {
 	}
 }
 
-// brokenOff is an engine that breaks off in the middle of its first answer.
+// brokenOff is an engine whose first response breaks off.
 type brokenOff struct {
 	keptLog
 	asked int
@@ -126,12 +125,11 @@ func (b *brokenOff) ContainerLogs(ctx context.Context, id string, o container.Lo
 	if b.asked++; b.asked > 1 || err != nil {
 		return r, err
 	}
-	some := io.LimitReader(r, 150) // two records and a part of one
+	some := io.LimitReader(r, 150) // two records and a part of the next
 	return io.NopCloser(io.MultiReader(some, iotest.ErrReader(io.ErrUnexpectedEOF))), nil
 }
 
-// TestLogWhenTheEngineBreaksOff: that is not the end of the log of a container that
-// has ended.
+// TestLogWhenTheEngineBreaksOff checks that a broken response is not the end of an ended container's log.
 func TestLogWhenTheEngineBreaksOff(t *testing.T) {
 	engine := &brokenOff{}
 	for i := range 10 {

@@ -19,8 +19,8 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// lateEngine is an engine with one container. Its stream of a running container breaks
-// off when that ends, and the rest of the log takes until rest is closed.
+// lateEngine is an engine with one container. Its log stream ends with the container, and the remaining records become
+// available when rest is closed.
 type lateEngine struct {
 	Engine
 	labels map[string]string
@@ -85,7 +85,7 @@ func (e *lateEngine) ContainerLogs(ctx context.Context, _ string, o container.Lo
 	return r, nil
 }
 
-// sent is a line as the engine sends it, with a time that tells it apart.
+// sent returns a record in the engine's format with a distinct time.
 func sent(text string) []byte {
 	return []byte(frame(1, time.Unix(900000000, int64(len(text))).UTC().Format(stampLayout)+" "+text+"\n"))
 }
@@ -99,8 +99,8 @@ func countLines(t *testing.T, path string) int {
 	return bytes.Count(content, []byte("\n"))
 }
 
-// TestAContainerIsUnfinishedUntilItsLogIsComplete: whoever is told that the container
-// has ended finds its last line.
+// TestAContainerIsUnfinishedUntilItsLogIsComplete checks that a client that sees a container as ended can read its last
+// line.
 func TestAContainerIsUnfinishedUntilItsLogIsComplete(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	synctest.Test(t, func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestAContainerIsUnfinishedUntilItsLogIsComplete(t *testing.T) {
 	})
 }
 
-// completesLate ends the container, whose last line comes later, and expects the log to be complete then, and not before.
+// completesLate ends the container before its last line and expects the log to be complete only after that line.
 func completesLate(t *testing.T, s *Service, engine *lateEngine, path string) {
 	t.Helper()
 	engine.end()
@@ -141,8 +141,8 @@ func completesLate(t *testing.T, s *Service, engine *lateEngine, path string) {
 	}
 }
 
-// TestALogThatIsNeverCompleteIsNotWaitedFor: the end of a container is told at last, and
-// stays told.
+// TestALogThatIsNeverCompleteIsNotWaitedFor checks that the end of a container is eventually reported, and stays
+// reported.
 func TestALogThatIsNeverCompleteIsNotWaitedFor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	synctest.Test(t, func(t *testing.T) {
@@ -163,15 +163,15 @@ func TestALogThatIsNeverCompleteIsNotWaitedFor(t *testing.T) {
 		if s.Unfinished(t.Context(), "id") {
 			t.Error("the end of the container is not told")
 		}
-		s.follower("id").moved.Store(int64(time.Since(s.follower("id").began))) // room on the disk again
+		s.follower("id").moved.Store(int64(time.Since(s.follower("id").began))) // the disk has space again
 		if s.Unfinished(t.Context(), "id") {
 			t.Error("a container that was said to have ended runs again")
 		}
 	})
 }
 
-// TestWhatEndedWithoutAShimIsReadFirst: the next shim reads the log of a container that
-// ended in between to its end before it tells of the end, and never says that it runs.
+// TestWhatEndedWithoutAShimIsReadFirst checks that the next shim completes the log of a container that ended in between
+// before it reports the end, and that it never reports the container as running.
 func TestWhatEndedWithoutAShimIsReadFirst(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	if err := os.WriteFile(path, []byte("1998-07-09T16:00:00.000000005Z stdout F first\n"), 0o600); err != nil {
@@ -196,8 +196,8 @@ func TestWhatEndedWithoutAShimIsReadFirst(t *testing.T) {
 	})
 }
 
-// TestALogThatAnotherShimWritesIsWaitedFor: a shim that came up a moment ago may be the first
-// at the log of a container that this one has started.
+// TestALogThatAnotherShimWritesIsWaitedFor covers a shim that has just started and opens the log of a container that
+// this shim has started.
 func TestALogThatAnotherShimWritesIsWaitedFor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	synctest.Test(t, func(t *testing.T) {
@@ -215,8 +215,8 @@ func TestALogThatAnotherShimWritesIsWaitedFor(t *testing.T) {
 	})
 }
 
-// TestWhoStartsAContainerWritesItsLog: not another shim that finds it running before the start
-// is over. Of a start that fails no log stays.
+// TestWhoStartsAContainerWritesItsLog checks that no other shim opens the log before the start is complete. A failed
+// start leaves no log.
 func TestWhoStartsAContainerWritesItsLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	synctest.Test(t, func(t *testing.T) {
@@ -250,12 +250,12 @@ func TestWhoStartsAContainerWritesItsLog(t *testing.T) {
 	})
 }
 
-// TestReopenOfALogThatAnotherShimWrites: the shim that started the container could not open the log, and another one
-// was the first to do so. A log at its path is as the caller wants it; one that was renamed is not.
+// TestReopenOfALogThatAnotherShimWrites covers a log that another shim has opened first. Reopen succeeds if the log
+// exists at its path, but not if it was only renamed.
 func TestReopenOfALogThatAnotherShimWrites(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "logs")
 	at := logdir.Place{Path: filepath.Join(dir, "0.log")}
-	if err := os.WriteFile(dir, nil, 0o600); err != nil { // no directory can be made
+	if err := os.WriteFile(dir, nil, 0o600); err != nil { // prevents the creation of a directory
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -286,7 +286,7 @@ func TestReopenOfALogThatAnotherShimWrites(t *testing.T) {
 	})
 }
 
-// TestACreatedContainerIsNotAdopted: it has written nothing yet, and its start opens its log.
+// TestACreatedContainerIsNotAdopted checks that a container without output is left to its start.
 func TestACreatedContainerIsNotAdopted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -303,7 +303,7 @@ func TestACreatedContainerIsNotAdopted(t *testing.T) {
 	})
 }
 
-// createdEngine has the container of a lateEngine before its start.
+// createdEngine returns the container of a lateEngine in state created.
 type createdEngine struct{ *lateEngine }
 
 func (e createdEngine) ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error) {

@@ -14,7 +14,7 @@ import (
 
 const stamp = "2026-01-02T03:04:05.000000006Z"
 
-// frame is a record as the engine sends it for a container without a terminal.
+// frame returns a record in the engine's format for a container without a terminal.
 func frame(stream byte, payload string) string {
 	header := make([]byte, 8)
 	header[0] = stream
@@ -22,13 +22,13 @@ func frame(stream byte, payload string) string {
 	return string(header) + payload
 }
 
-// ofDriver is a container with a log driver.
+// ofDriver returns a container with a log driver.
 func ofDriver(driver string, tty bool) container.InspectResponse {
 	host := &container.HostConfig{LogConfig: container.LogConfig{Type: driver}}
 	return container.InspectResponse{ContainerJSONBase: &container.ContainerJSONBase{HostConfig: host}, Config: &container.Config{Tty: tty}}
 }
 
-// lines reads every record and returns what goes to the file.
+// lines reads all records and returns the lines for the file.
 func lines(t *testing.T, src source) (got []string, err error) {
 	t.Helper()
 	for {
@@ -60,8 +60,8 @@ func TestFramedRecords(t *testing.T) {
 	}
 }
 
-// TestUnfinishedLines: a line that never ended has the tag P, as containerd writes it. Of one that was cut the driver
-// "local" does not tell.
+// TestUnfinishedLines checks that an incomplete last line has the tag P, as in containerd. The driver "local" does not
+// report whether a line was split.
 func TestUnfinishedLines(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", chunkSize)

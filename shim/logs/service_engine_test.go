@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	testImage = "busybox:crishim" // made by hack/engine.sh
+	testImage = "busybox:crishim" // from hack/engine.sh
 	patience  = 2 * time.Minute
 )
 
@@ -54,7 +54,7 @@ func logged(t *testing.T, engine *docker.Client, tty bool, script string) (id, p
 	return loggedBy(t, engine, container.LogConfig{}, tty, script)
 }
 
-// loggedBy does so with a log driver.
+// loggedBy is logged with a log driver.
 func loggedBy(t *testing.T, engine *docker.Client, driver container.LogConfig, tty bool, script string) (id, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "pod", "0.log")
@@ -87,7 +87,7 @@ func loggedBy(t *testing.T, engine *docker.Client, driver container.LogConfig, t
 	return made.ID, path
 }
 
-// texts are the lines of a log without their times.
+// texts returns the lines of a log without times.
 func texts(t *testing.T, path string) []string {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -99,7 +99,7 @@ func texts(t *testing.T, path string) []string {
 	for l := range strings.Lines(string(content)) {
 		l, whole := strings.CutSuffix(l, "\n")
 		if !whole {
-			break // it is being written
+			break // still being written
 		}
 		m := format.FindStringSubmatch(l)
 		if m == nil {
@@ -142,8 +142,7 @@ func TestLogOfTerminal(t *testing.T) {
 	}
 }
 
-// drivers are those that need nothing but the engine. It keeps a copy of what goes to
-// a driver that cannot be read.
+// drivers are log drivers without external dependencies. The engine keeps a copy for drivers that cannot be read.
 var drivers = map[string]container.LogConfig{
 	"json-file": {Type: "json-file"},
 	"local":     {Type: "local"},
@@ -174,7 +173,7 @@ func TestLogOfEveryDriver(t *testing.T) {
 	}
 }
 
-// A driver that keeps nothing makes an empty log, and serve says why.
+// A driver that keeps nothing results in an empty log, and serve logs the reason.
 func TestLogThatCannotBeRead(t *testing.T) {
 	engine := enginetest.Require(t)
 	var said test.Buffer
@@ -193,7 +192,7 @@ func TestLogThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// counted checks that a log counts up to n and misses and repeats nothing.
+// counted checks that logs contain the numbers to n exactly once and in order.
 func counted(t *testing.T, n int, paths ...string) {
 	t.Helper()
 	next := 1
@@ -222,10 +221,10 @@ func TestLogGoesOnAfterRestarts(t *testing.T) {
 			if err := s.Started(t.Context(), id, logdir.Place{Path: path}, ""); err != nil {
 				t.Fatal(err)
 			}
-		} // later the service finds the container itself
+		} // later the service finds the container by itself
 		test.Until(t, "more lines", func() bool { return len(texts(t, path)) > before+200 })
 		s.Close()
-		if round == 2 { // as if the shim had been killed in the middle of a line
+		if round == 2 { // as if the shim was killed within a line
 			f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 			if err != nil {
 				t.Fatal(err)
@@ -239,7 +238,7 @@ func TestLogGoesOnAfterRestarts(t *testing.T) {
 	counted(t, 800, path)
 }
 
-// Of two shims on one engine, one writes the log, and the other goes on with it.
+// One of two shims on an engine writes the log. When it ends, the other continues.
 func TestTwoShimsWriteOneLog(t *testing.T) {
 	engine := enginetest.Require(t)
 	first := startService(t, engine)
@@ -247,7 +246,7 @@ func TestTwoShimsWriteOneLog(t *testing.T) {
 	if err := first.Started(t.Context(), id, logdir.Place{Path: path}, ""); err != nil {
 		t.Fatal(err)
 	}
-	second := startService(t, engine) // it finds the container
+	second := startService(t, engine) // adopts the container
 	more := func(what string) {
 		t.Helper()
 		before := len(texts(t, path))

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzTail: a log that a killed shim left goes on after its last whole line,
-// whatever is in it, and what is read of it is whole lines.
+// FuzzTail checks that a log of a killed shim continues after its last complete line and that only complete lines are
+// read.
 func FuzzTail(f *testing.F) {
 	f.Add([]byte(stamp+" stdout F one\n"+stamp+" stdout F tw"), false)
 	f.Add([]byte("\n\n"), true)

@@ -46,7 +46,7 @@ func TestMetricsKeepTheOldNames(t *testing.T) {
 	}
 }
 
-// TestMetricsHaveNoProfiles: metrics may be open to the network, profiles never.
+// TestMetricsHaveNoProfiles checks that profiles are not served, because metrics may be public.
 func TestMetricsHaveNoProfiles(t *testing.T) {
 	m := New("127.0.0.1:0", slog.New(slog.DiscardHandler))
 	address, err := m.Start(t.Context())

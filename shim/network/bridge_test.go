@@ -40,7 +40,7 @@ func TestSetHairpin(t *testing.T) {
 	}
 }
 
-// TestPeerIndex: the kernel tells the other end of an interface in a namespace of its own.
+// TestPeerIndex checks the peer of a veth interface in another namespace.
 func TestPeerIndex(t *testing.T) {
 	if os.Geteuid() != 0 {
 		test.Missing(t, "namespaces need root")
@@ -54,7 +54,7 @@ func TestPeerIndex(t *testing.T) {
 	if err := pod.Start(); err != nil {
 		test.Missing(t, "no network namespace: %v", err)
 	}
-	defer func() { _ = errors.Join(pod.Process.Kill(), pod.Wait()) }() // which also removes the interfaces
+	defer func() { _ = errors.Join(pod.Process.Kill(), pod.Wait()) }() // also removes the interfaces
 	pid := fmt.Sprint(pod.Process.Pid)
 	host := "crsh" + pid
 	if out, err := exec.Command(ip, "link", "add", host, "type", "veth", "peer", "name", "eth0", "netns", pid).CombinedOutput(); err != nil {

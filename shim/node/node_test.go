@@ -16,7 +16,7 @@ import (
 	"github.com/crishim/crishim/shim/network"
 )
 
-// aboutEngine is an engine that can only be asked about itself.
+// aboutEngine is an engine that only answers Version and Info.
 type aboutEngine struct {
 	version func() (types.Version, error)
 	info    system.Info
@@ -109,7 +109,7 @@ func TestUpdateRuntimeConfig(t *testing.T) {
 	}
 }
 
-// silentEngine takes questions and never answers them.
+// silentEngine accepts requests and never answers.
 type silentEngine struct{}
 
 func (silentEngine) ServerVersion(ctx context.Context) (types.Version, error) {
@@ -122,8 +122,7 @@ func (silentEngine) Info(ctx context.Context) (system.Info, error) {
 	return system.Info{}, ctx.Err()
 }
 
-// TestADaemonAnswersWithoutItsEngine: clients ask for the version before
-// they ask for anything else.
+// TestADaemonAnswersWithoutItsEngine checks Version, which clients call first.
 func TestADaemonAnswersWithoutItsEngine(t *testing.T) {
 	t.Parallel()
 	gone := aboutEngine{version: func() (types.Version, error) { return types.Version{}, errors.New("no such engine") }}
@@ -160,8 +159,7 @@ func TestADaemonAnswersWithoutItsEngine(t *testing.T) {
 	}
 }
 
-// A kubelet asks for the driver before it looks at anything else. The one that
-// the engine must have is known without the engine.
+// A kubelet asks for the cgroup driver first. The required driver is known without the engine.
 func TestRuntimeConfigWithoutTheEngine(t *testing.T) {
 	t.Parallel()
 	n := newTest(silentEngine{})

@@ -16,10 +16,10 @@ import (
 	"github.com/crishim/crishim/internal/test/enginetest"
 )
 
-// watched is an engine in memory whose listeners can be waited for.
+// watched is an in-memory engine whose subscribers can be awaited.
 type watched struct{ *enginetest.Memory }
 
-// safeLog is a log that may be read while it is written.
+// safeLog is a log for concurrent use.
 type safeLog struct{ test.Buffer }
 
 func (l *safeLog) waitFor(t *testing.T, text string) string {
@@ -100,8 +100,7 @@ func TestWatchRefusesAnEngineThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// The engine's processes are moved again and again, because an engine starts others, and the
-// same error is logged once.
+// The engine's processes are moved periodically, because the engine starts new ones. The same error is logged once.
 func TestTheEnginesProcessesAreKept(t *testing.T) {
 	t.Parallel()
 	engine, log := watched{enginetest.NewMemory()}, &safeLog{}

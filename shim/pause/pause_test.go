@@ -52,7 +52,7 @@ func TestThePauseProcessEndsOnSignals(t *testing.T) {
 		t.Run(arch, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "pause")
-			// A child of another test would inherit the file while it is open for writing: "text file busy".
+			// A concurrent fork of another test would inherit the open file and cause "text file busy".
 			syscall.ForkLock.RLock()
 			err := os.WriteFile(path, content, 0o700)
 			syscall.ForkLock.RUnlock()
@@ -80,8 +80,7 @@ func TestThePauseProcessEndsOnSignals(t *testing.T) {
 	}
 }
 
-// waitUntilItWaits waits until the process waits for the signals that it has blocked. An emulator
-// makes the same system call of this machine.
+// waitUntilItWaits waits until the process is in sigtimedwait. An emulator uses the system call of this machine.
 func waitUntilItWaits(t *testing.T, pid int) {
 	t.Helper()
 	call := strconv.Itoa(unix.SYS_RT_SIGTIMEDWAIT) + " "
@@ -114,7 +113,7 @@ func TestArchiveIsTheSameEveryTime(t *testing.T) {
 	}
 }
 
-// TestContentDecides: an image is the built-in one only with all of its files and configuration.
+// TestContentDecides checks that only an image with all files and the configuration is accepted as the built-in one.
 func TestContentDecides(t *testing.T) {
 	t.Parallel()
 	own, err := build("x86_64")

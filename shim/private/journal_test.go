@@ -18,7 +18,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// remembers is an engine with a journal.
+// remembers is an engine with an event log.
 type remembers struct {
 	Engine
 	journal []events.Message
@@ -59,7 +59,8 @@ func (s *sentEvents) Send(e *api.EngineEvent) error {
 	return nil
 }
 
-// TestEngineEvents: what is of pods, without execs, and nothing that a label of an image could have said.
+// TestEngineEvents checks that only events about pods are returned, without execs and without attributes that an
+// image's labels could override.
 func TestEngineEvents(t *testing.T) {
 	t.Parallel()
 	labels := func(more ...string) map[string]string {

@@ -20,11 +20,11 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// early is an engine that answers before it has read the archive: the HTTP transport reads on.
+// early is an engine that answers before it has read the archive. Like an HTTP transport, it continues to read.
 type early struct {
 	Engine
-	reading chan struct{} // closed when the rest is being read
-	read    chan error    // how reading ended
+	reading chan struct{} // closed when it continues to read
+	read    chan error    // result of reading
 }
 
 func (*early) ContainerInspect(_ context.Context, id string) (container.InspectResponse, error) {
@@ -44,7 +44,7 @@ func (e *early) CopyToContainer(_ context.Context, _, _ string, content io.Reade
 	return errors.New("no such directory")
 }
 
-// earlyImages is the same engine, asked to load images.
+// earlyImages is early for loading images.
 type earlyImages struct {
 	shimimage.Engine
 	*early
@@ -54,7 +54,7 @@ func (e earlyImages) ImageLoad(ctx context.Context, content io.Reader, _ ...dock
 	return image.LoadResponse{}, e.CopyToContainer(ctx, "", "", content, container.CopyToContainerOptions{})
 }
 
-// archive is a client's stream that breaks off after its first message.
+// archive is a client stream that breaks off after its first message.
 type archive struct {
 	grpc.ServerStream
 	sent bool
@@ -88,7 +88,7 @@ func (a *imageArchive) Recv() (*api.ImageArchive, error) {
 	return &api.ImageArchive{Data: []byte("x")}, nil
 }
 
-// The race detector sees what the handler and the transport share.
+// The test depends on the race detector: handler and transport run concurrently.
 func TestTheEngineAnswersBeforeItHasReadTheArchive(t *testing.T) {
 	t.Parallel()
 	for range 20 {
@@ -111,7 +111,7 @@ func TestTheEngineAnswersBeforeItHasReadTheArchive(t *testing.T) {
 	}
 }
 
-// TestOnlyFile: of a directory's archive one file or directory is left, whatever bytes its name has.
+// TestOnlyFile checks that a single file or directory of an archive is extracted, whatever bytes its name has.
 func TestOnlyFile(t *testing.T) {
 	t.Parallel()
 	var archive, out bytes.Buffer

@@ -35,7 +35,7 @@ func TestPodThroughCNIOnEngine(t *testing.T) {
 	if ip := statusOf(t, s, id).GetNetwork().GetIp(); !strings.HasPrefix(ip, "198.18.78.") {
 		t.Errorf("got address %q", ip)
 	}
-	// A shim that defaults to the bridge still knows that this pod is CNI's.
+	// A shim whose default is the bridge still uses CNI for this pod.
 	bridged := sandbox.New(sandbox.Options{Engine: engine, Containers: engineContainers{engine}, Networks: network.Plugins{Default: network.Bridge{}, Others: []network.Plugin{plugin}}})
 	if ip := statusOf(t, bridged, id).GetNetwork().GetIp(); !strings.HasPrefix(ip, "198.18.78.") {
 		t.Errorf("through another shim: got address %q", ip)
@@ -68,9 +68,9 @@ func TestAFailedPluginLeavesNothingOnEngine(t *testing.T) {
 	}
 }
 
-// TestNamespaceIsPassedByDescriptorOnEngine: where the engine's own file of the namespace cannot be seen,
-// plugins get a descriptor of this process, which leads to the pod's namespace also when the pod's process
-// id has come to mean another process; and nothing when the process is not the pod's.
+// TestNamespaceIsPassedByDescriptorOnEngine checks that plugins get a descriptor if the engine's namespace file is not
+// visible. It refers to the pod's namespace even if the pid is reused later, and it is not passed if the process is not
+// the pod's.
 func TestNamespaceIsPassedByDescriptorOnEngine(t *testing.T) {
 	engine := enginetest.Require(t)
 	s := sandbox.New(sandbox.Options{Engine: engine, Containers: engineContainers{engine}, Networks: network.Plugins{Default: network.Bridge{}}})

@@ -20,7 +20,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// fakeNetwork is a plugin that notes what it was asked for.
+// fakeNetwork is a plugin that records its calls.
 type fakeNetwork struct {
 	network.Bridge
 	calls    []string
@@ -68,7 +68,7 @@ func TestRunLoadsThePauseImageOnce(t *testing.T) {
 	}
 }
 
-// TestAnotherImageWithThePauseImagesName: whatever has the name, a sandbox runs the built-in image.
+// TestAnotherImageWithThePauseImagesName checks that a sandbox runs the built-in image even if another has its name.
 func TestAnotherImageWithThePauseImagesName(t *testing.T) {
 	s, engine, _ := inMemory()
 	foreign := engine.AddImage(pause.Ref)
@@ -241,15 +241,15 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
-// A sandbox that is not finished is in no list, because it goes again when its
-// request is cut off; one that has the same name and is finished stays there.
+// An incomplete sandbox is not listed, because a cancelled request removes it. A complete sandbox with the same name
+// is.
 func TestUnfinishedSandboxesAreNotListed(t *testing.T) {
 	engine := enginetest.NewMemory()
 	s := sandbox.New(sandbox.Options{Engine: engine, Containers: engineContainers{engine}, Networks: network.Plugins{Default: &fakeNetwork{}}})
 	config := uniqueConfig()
 	listed := func() int { return len(listBy(t, s, nil)) }
 	var during []int
-	engine.Fail("ContainerInspect", func(context.Context) error { // the sandbox runs, and its network is next
+	engine.Fail("ContainerInspect", func(context.Context) error { // the sandbox runs, and the network is the next step
 		during = append(during, listed())
 		return nil
 	})
@@ -279,7 +279,7 @@ func TestUnfinishedSandboxesAreNotListed(t *testing.T) {
 	if len(during) < 2 {
 		t.Errorf("looked only %d times", len(during))
 	}
-	engine.Fail("ContainerInspect", func(context.Context) error { // of the holder of the name
+	engine.Fail("ContainerInspect", func(context.Context) error { // of the container that holds the name
 		if n := listed(); n != 1 {
 			t.Errorf("a second request hides the first one's sandbox: %d listed", n)
 		}
@@ -291,7 +291,7 @@ func TestUnfinishedSandboxesAreNotListed(t *testing.T) {
 	engine.Fail("ContainerInspect", nil)
 }
 
-// checkedNetwork is a plugin that finds something wrong with every pod.
+// checkedNetwork is a plugin whose check always fails.
 type checkedNetwork struct {
 	fakeNetwork
 	asked []string

@@ -113,8 +113,8 @@ func TestHostNetworkOnEngine(t *testing.T) {
 	compare(t, config.GetLinux().GetSecurityContext().GetNamespaceOptions(), status.GetLinux().GetNamespaces().GetOptions())
 }
 
-// TestForeignPauseImageOnEngine: an engine describes the built-in image so that it is known again, and
-// another image with its name does not run.
+// TestForeignPauseImageOnEngine checks that the built-in image is recognized in the engine and that another image with
+// its name is not used.
 func TestForeignPauseImageOnEngine(t *testing.T) {
 	s, engine := onEngine(t)
 	foreign, err := engine.ImageInspect(t.Context(), cmp.Or(os.Getenv("CRISHIM_TEST_IMAGE"), "busybox:crishim"))

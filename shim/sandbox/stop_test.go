@@ -101,8 +101,7 @@ func TestRemoveTakesOrphansAlong(t *testing.T) {
 	}
 }
 
-// Another's removal counts when it succeeds. When it fails the pod is still
-// there, and nobody may be told that it is gone.
+// A concurrent removal counts if it succeeds. If it fails, the pod still exists, and the call must fail.
 func TestRemoveWaitsForAnothersRemoval(t *testing.T) {
 	s, engine, _ := inMemory()
 	id := run(t, s, uniqueConfig())

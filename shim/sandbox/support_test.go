@@ -13,7 +13,7 @@ import (
 	"github.com/crishim/crishim/shim/sandbox"
 )
 
-// cleanup is a context for t.Cleanup, where t.Context has ended.
+// cleanup returns a context for t.Cleanup, in which t.Context has ended.
 func cleanup(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 	t.Cleanup(cancel)
@@ -45,7 +45,7 @@ func listBy(t *testing.T, s *sandbox.Service, f *runtimeapi.PodSandboxFilter) []
 	return resp.GetItems()
 }
 
-// engineContainers ends containers with the engine alone.
+// engineContainers stops and removes containers directly in the engine.
 type engineContainers struct{ lifecycle.Engine }
 
 func (e engineContainers) Kill(ctx context.Context, id string) error {

@@ -169,7 +169,7 @@ func FuzzDecodeName(f *testing.F) {
 	})
 }
 
-// hostile are the labels of an image whose author knows what a shim reads.
+// hostile are the labels of a malicious image.
 var hostile = map[string]string{
 	LabelType: TypeContainer, LabelSandboxID: "another", LabelLogPath: "/etc/cron.d/x",
 	LabelOwnName: "n", LabelOwnPod: "p", LabelOwnNamespace: "kube-system", LabelOwnUID: "v", LabelOwnAttempt: "9", LabelOwnCreated: "2030-01-02T03:04:05Z",
@@ -180,8 +180,7 @@ var hostile = map[string]string{
 	kube.LabelPodName: "etcd", kube.LabelPodNamespace: "kube-system", kube.LabelPodUID: "v", kube.LabelContainerName: "etcd",
 }
 
-// ofImage returns the labels of a container as the engine keeps them: those of its image as
-// well.
+// ofImage merges the labels of a container and its image as the engine does.
 func ofImage(labels map[string]string) map[string]string {
 	all := maps.Clone(hostile)
 	maps.Copy(all, labels)
@@ -218,8 +217,8 @@ func TestLabelsOfAnImageSayNothing(t *testing.T) {
 	}
 }
 
-// In a container of another shim the image's labels can be told from the CRI's no more, but
-// crishim's own are all the image's.
+// In a container of another shim, labels of the image cannot be distinguished from those of CRI. crishim's own labels
+// are known to come from the image.
 func TestLabelsOfAnImageInAContainerOfAnotherShim(t *testing.T) {
 	t.Parallel()
 	got, ok := DecodeContainer("/k8s_app_web_prod_u_4", ofImage(map[string]string{

@@ -10,7 +10,7 @@ import (
 	"github.com/crishim/crishim/shim/stats"
 )
 
-// BenchmarkListContainerStats measures what runs on the engine at the moment.
+// BenchmarkListContainerStats measures the containers that currently run on the engine.
 func BenchmarkListContainerStats(b *testing.B) {
 	s := stats.New(enginetest.Require(b), slog.New(slog.DiscardHandler))
 	defer s.Close()

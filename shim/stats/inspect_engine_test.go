@@ -18,7 +18,7 @@ import (
 	"github.com/crishim/crishim/shim/stats"
 )
 
-// counting counts the inspections of containers.
+// counting counts inspections.
 type counting struct {
 	*docker.Client
 	inspected atomic.Int64
@@ -29,7 +29,7 @@ func (c *counting) ContainerInspect(ctx context.Context, id string) (container.I
 	return c.Client.ContainerInspect(ctx, id)
 }
 
-// TestListsInspectOnceOnEngine: a list inspects a container that was measured before only if it has another process now.
+// TestListsInspectOnceOnEngine checks that a list inspects a known container again only if its process has changed.
 func TestListsInspectOnceOnEngine(t *testing.T) {
 	engine := &counting{Client: enginetest.Require(t)}
 	s := stats.New(engine, slog.New(slog.DiscardHandler))

@@ -19,12 +19,11 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// remoteEngine is an engine whose processes are not on this host. It is in
-// trouble with one container.
+// remoteEngine is an engine whose processes are on another host. It fails for one container.
 type remoteEngine struct {
 	*enginetest.Memory
 	broken string
-	stuck  string // the engine never comes to an end with its numbers
+	stuck  string // container whose stats request hangs
 	passed atomic.Int64
 }
 
@@ -60,8 +59,8 @@ func (e *remoteEngine) run(t *testing.T, name string, labels map[string]string) 
 	return made.ID
 }
 
-// TestRemoteEngine: the numbers come from the engine; one container that it cannot
-// show is left out, and one that it is stuck with; and metrics say that they need the host.
+// TestRemoteEngine checks that stats come from the engine, that a failing and a hanging container are left out, and
+// that metrics require a local engine.
 func TestRemoteEngine(t *testing.T) {
 	t.Parallel()
 	e := &remoteEngine{Memory: enginetest.NewMemory()}
@@ -106,7 +105,7 @@ func TestRemoteEngine(t *testing.T) {
 	}
 }
 
-// TestRatesOfOtherPods: a list of some pods keeps the rates of the others.
+// TestRatesOfOtherPods checks that a filtered list keeps the rates of other pods.
 func TestRatesOfOtherPods(t *testing.T) {
 	t.Parallel()
 	e := &remoteEngine{Memory: enginetest.NewMemory()}
@@ -139,8 +138,7 @@ func TestRatesOfOtherPods(t *testing.T) {
 	}
 }
 
-// newStore is an engine with containerd's image store, which does not say where a
-// container's layer is, but how much it holds.
+// newStore is an engine with containerd's image store, which reports the size of a container's layer but not its path.
 type newStore struct {
 	*remoteEngine
 	asked atomic.Int32
@@ -168,8 +166,7 @@ func (e *newStore) ContainerInspectWithRaw(ctx context.Context, id string, size 
 	return c, nil, err
 }
 
-// TestSizesOfTheEngine: an engine that does not say where layers are is asked what they
-// hold, once a minute, and not waited for.
+// TestSizesOfTheEngine checks that such an engine is asked for sizes once a minute in the background.
 func TestSizesOfTheEngine(t *testing.T) {
 	t.Parallel()
 	e := &newStore{remoteEngine: &remoteEngine{Memory: enginetest.NewMemory()}}

@@ -21,13 +21,13 @@ import (
 	"github.com/crishim/crishim/shim/host"
 )
 
-// TestMain has the library read cgroups that are recorded in ordinary files.
+// TestMain makes the library accept cgroups that are ordinary files.
 func TestMain(m *testing.M) {
 	cgroups.TestMode = true
 	m.Run()
 }
 
-// files makes a recorded cgroup.
+// files creates a recorded cgroup.
 func files(t *testing.T, content map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -89,7 +89,7 @@ func TestMeasureV1(t *testing.T) {
 	t.Parallel()
 	huge := map[string]string{}
 	var hugepages, hugepagesMax []labelled
-	for _, size := range slices.Sorted(slices.Values(cgroups.HugePageSizes())) { // this host's
+	for _, size := range slices.Sorted(slices.Values(cgroups.HugePageSizes())) { // sizes of this host
 		huge["hugetlb."+size+".usage_in_bytes"] = "4096\n"
 		huge["hugetlb."+size+".max_usage_in_bytes"] = "8192\n"
 		huge["hugetlb."+size+".failcnt"] = "0\n"
@@ -125,7 +125,7 @@ func TestMeasureV1(t *testing.T) {
 		cpu: cpuSample{usage: 5000, user: 30000000, system: 20000000, periods: 7, throttled: 4, throttledTime: 6000},
 		memory: memorySample{
 			usage: 1000, rss: 100, cache: 200, mapped: 40, limit: unlimited, faults: 8, majorFaults: 2,
-			maxUsage: 1500, failures: 3, oomKills: 1, // more inactive than used: the files were read at two moments
+			maxUsage: 1500, failures: 3, oomKills: 1, // inactive exceeds usage: the files were read at different times
 		},
 		swap:      &swapSample{usage: 50, limit: unlimited},
 		io:        ioSample{devices: []ioDevice{{device: "8:0", readBytes: 1, writeBytes: 2, reads: 3, writes: 4}}},
@@ -134,8 +134,7 @@ func TestMeasureV1(t *testing.T) {
 	compareUsage(t, dirs)
 }
 
-// TestMeasureV1WithoutAFile: the root of a hierarchy has not all files, and a container
-// may be there in one of them.
+// TestMeasureV1WithoutAFile covers the root of a hierarchy, which lacks some files and may contain a container.
 func TestMeasureV1WithoutAFile(t *testing.T) {
 	t.Parallel()
 	m := measure(host.CgroupDirs{
@@ -148,7 +147,7 @@ func TestMeasureV1WithoutAFile(t *testing.T) {
 	}
 }
 
-// compareUsage: what stats show is the same whether all files were read or some.
+// compareUsage checks that reading some files gives the same values as reading all.
 func compareUsage(t *testing.T, dirs host.CgroupDirs) {
 	t.Helper()
 	type numbers struct {
@@ -175,7 +174,7 @@ func TestMeasureNothing(t *testing.T) {
 	}
 }
 
-// TestFromEngine: the same numbers by the engine's API, for a remote engine.
+// TestFromEngine expects the same values from the API of a remote engine.
 func TestFromEngine(t *testing.T) {
 	t.Parallel()
 	var a container.StatsResponse
@@ -295,7 +294,7 @@ func TestDescriptors(t *testing.T) {
 				t.Errorf("%s: got labels %q for keys %q", m.name, v.labels, m.labels)
 			}
 		}
-		m.values(&containerView{}) // must not need anything
+		m.values(&containerView{}) // must not panic for an empty view
 	}
 }
 
@@ -309,8 +308,7 @@ func TestRatesWhenTheClockIsPutBack(t *testing.T) {
 	}
 }
 
-// A walk that does not end, or an engine that does not answer, keeps a slot for a
-// while only.
+// A hanging disk walk or engine occupies a slot for a limited time.
 func TestSizesEndWhatTakesTooLong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

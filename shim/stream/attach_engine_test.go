@@ -103,8 +103,8 @@ func TestAttachLeavesTheContainerAlone(t *testing.T) {
 	}
 }
 
-// typedAtOnce types ctrl-p, and ctrl-q when that has arrived, and expects the two to
-// be all that the script says. Only crishim knows a session's detach keys.
+// typedAtOnce types ctrl-p, then ctrl-q after the first has arrived, and expects only these two in the output. The
+// engine must not treat them as detach keys.
 func typedAtOnce(t *testing.T, session remotecommand.Executor, first string) {
 	t.Helper()
 	in, typed := io.Pipe()
@@ -126,7 +126,7 @@ func typedAtOnce(t *testing.T, session remotecommand.Executor, first string) {
 	}
 }
 
-// typing shows each byte as it comes, and ends at the third.
+// typing prints each byte as it arrives and ends after three.
 const typing = "stty raw -echo; echo ready; for i in 1 2 3; do head -c 1 | od -An -tx1; done; stty sane"
 
 func TestTheEnginesDetachKeysAreOffOnEngine(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// lockedBuffer can be read while somebody writes to it.
+// lockedBuffer is a buffer for concurrent use.
 type lockedBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -26,7 +26,7 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// neverEnding is input that goes on forever.
+// neverEnding is endless input.
 type neverEnding struct{}
 
 func (neverEnding) Read(b []byte) (int, error) { return len(b), nil }

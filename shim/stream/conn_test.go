@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestSlowClientsAreCutOff: many that say nothing, or send their request drop by
-// drop. A client that knows what it wants is served meanwhile.
+// TestSlowClientsAreCutOff opens many connections that send nothing or send a request byte by byte. A legitimate client
+// is served meanwhile.
 func TestSlowClientsAreCutOff(t *testing.T) {
 	s := startServer(t, Options{HeaderTimeout: 300 * time.Millisecond})
 	u, err := url.Parse(s.mustExecURL(t))
@@ -41,7 +41,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		}()
 	}
 	transport := &http.Transport{DisableKeepAlives: true}
-	for end := time.Now().Add(patience); ; { // on a busy machine it may be slow itself
+	for end := time.Now().Add(patience); ; { // on a busy machine the test itself may be slow
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, u.String(), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -62,16 +62,16 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	}
 }
 
-// drip sends a beginning and then a letter now and then, until the connection ends.
+// drip sends a beginning and then single bytes until the connection ends.
 func drip(conn net.Conn, beginning string) {
 	_, err := io.Copy(conn, strings.NewReader(beginning))
 	for err == nil {
-		time.Sleep(10 * time.Millisecond) // as the attack does
+		time.Sleep(10 * time.Millisecond) // like a slow-loris attack
 		_, err = io.WriteString(conn, "x")
 	}
 }
 
-// pipes is a listener whose connections need no descriptors.
+// pipes is a listener whose connections use no descriptors.
 type pipes struct {
 	net.Listener
 	clients []net.Conn
@@ -83,8 +83,7 @@ func (l *pipes) Accept() (net.Conn, error) {
 	return server, nil
 }
 
-// TestConnectionsWithoutATokenAreLimited: with one too many the oldest is cut off, however
-// short it has been there.
+// TestConnectionsWithoutATokenAreLimited checks that above the limit the oldest connection is closed, whatever its age.
 func TestConnectionsWithoutATokenAreLimited(t *testing.T) {
 	t.Parallel()
 	raw := &pipes{}

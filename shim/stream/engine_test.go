@@ -25,10 +25,10 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// testImage is made by hack/engine.sh.
+// testImage is built by hack/engine.sh.
 const testImage = "busybox:crishim"
 
-// patience bounds what a test waits for; only a broken program takes so long.
+// patience limits waits in tests. Only a failing test waits that long.
 const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
@@ -37,17 +37,17 @@ func TestMain(m *testing.M) {
 		// The Docker client keeps its connections for the next call.
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
-		// The SPDY client waits for answers, and to be closed, after its connection has gone.
+		// The SPDY client waits for replies and for Close after its connection has gone.
 		goleak.IgnoreAnyFunction("github.com/moby/spdystream.(*Stream).WaitTimeout"),
 		goleak.IgnoreAnyFunction("github.com/moby/spdystream.(*Connection).shutdown"),
-		// The HTTP server waits a moment after refusing a large header.
+		// The HTTP server waits briefly after it has rejected a large header.
 		goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"),
-		// The WebSocket client forgets its heartbeat when the server goes away.
+		// The WebSocket client leaks its heartbeat if the server goes away.
 		goleak.IgnoreTopFunction("k8s.io/client-go/tools/remotecommand.(*heartbeat).start"),
 	)
 }
 
-// rig is a streaming server in front of the real engine.
+// rig is a streaming server with the real engine.
 type rig struct {
 	*Server
 	engine *docker.Client
@@ -74,7 +74,7 @@ func newRig(t *testing.T, o Options) *rig {
 	return &rig{Server: s, engine: engine}
 }
 
-// container starts a container of the given kind that is removed with the test.
+// container starts a container of the given type that is removed after the test.
 func (r *rig) container(t *testing.T, kind string, change func(*container.Config, *container.HostConfig)) string {
 	t.Helper()
 	config := &container.Config{
@@ -110,7 +110,7 @@ func (r *rig) app(t *testing.T) string {
 	return r.container(t, state.TypeContainer, nil)
 }
 
-// transport makes a client for a streaming URL.
+// transport creates a client for a streaming URL.
 type transport func(t *testing.T, streamingURL string) remotecommand.Executor
 
 func overSPDY(t *testing.T, streamingURL string) remotecommand.Executor {
@@ -135,7 +135,7 @@ func overWebSocket(t *testing.T, streamingURL string) remotecommand.Executor {
 	return e
 }
 
-// execURL asks for an exec with the streams that the options have.
+// execURL requests an exec with the streams in the options.
 func (r *rig) execURL(t *testing.T, id string, o remotecommand.StreamOptions, cmd ...string) string {
 	t.Helper()
 	answer, err := r.Exec(t.Context(), &runtimeapi.ExecRequest{
@@ -147,7 +147,7 @@ func (r *rig) execURL(t *testing.T, id string, o remotecommand.StreamOptions, cm
 	return answer.GetUrl()
 }
 
-// sh runs a shell script through a session and returns its output.
+// sh runs a shell script in a session and returns its output.
 func (r *rig) sh(t *testing.T, over transport, id, script, stdin string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, errOut bytes.Buffer

@@ -23,14 +23,14 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// eachTransport is for what every protocol carries.
+// eachTransport runs a test over SPDY and WebSocket.
 func eachTransport(t *testing.T, test func(t *testing.T, over transport)) {
 	for name, over := range map[string]transport{"spdy": overSPDY, "websocket": overWebSocket} {
 		t.Run(name, func(t *testing.T) { test(t, over) })
 	}
 }
 
-// exitCode is the status in a client's error; -1 when there is another error.
+// exitCode returns the exit code in a client's error, or -1 for any other error.
 func exitCode(err error) int {
 	if err == nil {
 		return 0
@@ -93,8 +93,7 @@ func TestExecThatCannotStart(t *testing.T) {
 	})
 }
 
-// A terminal may change its size before the engine says that nothing starts, and
-// nobody is there then who would take it.
+// A terminal may be resized before the engine reports a failed start. Nothing reads the size then.
 func TestExecThatCannotStartInATerminal(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Options{})
@@ -154,7 +153,7 @@ type sizeQueue chan *remotecommand.TerminalSize
 
 func (q sizeQueue) Next() *remotecommand.TerminalSize { return <-q }
 
-// pattern is a stream of bytes that look random and are the same each time.
+// pattern returns pseudo-random bytes that are the same each time.
 func pattern(size int64) io.Reader { return io.LimitReader(rand.NewChaCha8([32]byte{1}), size) }
 
 func TestExecCarriesBinaryBothWays(t *testing.T) {
@@ -206,8 +205,7 @@ func TestExecEndsWithItsClient(t *testing.T) {
 	})
 }
 
-// cuttable is a session whose connections can be cut as the kernel does when a
-// client is killed, whatever that client waits for.
+// cuttable returns a session whose connections can be cut, as when the client is killed.
 func cuttable(t *testing.T, over transport, streamingURL string) (session func(remotecommand.StreamOptions) error, cut func()) {
 	t.Helper()
 	proxy, u := test.ProxyURL(t, streamingURL)
@@ -215,7 +213,7 @@ func cuttable(t *testing.T, over transport, streamingURL string) (session func(r
 	return func(o remotecommand.StreamOptions) error { return through.StreamWithContext(t.Context(), o) }, proxy.Cut
 }
 
-// On a terminal what lost its parent is known by the terminal.
+// On a terminal, orphans of an exec are identified by the terminal.
 func TestExecEndsStraysOfATerminal(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Options{})
@@ -233,8 +231,7 @@ func TestExecEndsStraysOfATerminal(t *testing.T) {
 	test.Until(t, "its processes to be gone", func() bool { return len(r.processes(t, id, "4243")) == 0 })
 }
 
-// A process that writes to the container's own output shares a pipe with all
-// that do. They are left alone.
+// Processes that write to the container's own output share its pipe. They are not killed.
 func TestExecEndsNobodyElse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Options{})
@@ -335,8 +332,8 @@ func TestExecEndsWithItsContainer(t *testing.T) {
 	})
 }
 
-// TestSessionsEndWithAContainerThatSharesProcessIDs: there the kernel does not end them
-// when the container's first process goes.
+// TestSessionsEndWithAContainerThatSharesProcessIDs covers containers in a shared PID namespace, where the kernel does
+// not kill the execs when the first process ends.
 func TestSessionsEndWithAContainerThatSharesProcessIDs(t *testing.T) {
 	r := newRig(t, Options{})
 	for how, signal := range map[string]string{"ends": "TERM", "is killed": "KILL"} {
@@ -369,7 +366,7 @@ func TestSessionsEndWithAContainerThatSharesProcessIDs(t *testing.T) {
 					if exitCode(err) != session.code {
 						t.Errorf("%s ended with %v, want status %d", what, err, session.code)
 					}
-				case <-time.After(4*time.Second - time.Since(began)): // 2 s, and what a busy machine adds
+				case <-time.After(4*time.Second - time.Since(began)): // 2 s plus a margin for busy machines
 					t.Errorf("%s did not end with its container", what)
 				}
 			}

@@ -147,7 +147,7 @@ func (e startsLate) ContainerExecAttach(ctx context.Context, id string, o contai
 	return e.Engine.ContainerExecAttach(ctx, id, o)
 }
 
-// TestExecSyncOnASlowEngine: the timeout counts from the start of the process.
+// TestExecSyncOnASlowEngine checks that the timeout counts from the start of the process.
 func TestExecSyncOnASlowEngine(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Options{})
@@ -158,7 +158,7 @@ func TestExecSyncOnASlowEngine(t *testing.T) {
 	}
 }
 
-// TestExecSyncThatPrintsForever: it ends with its timeout, and takes no more memory than it may answer with.
+// TestExecSyncThatPrintsForever checks the timeout and the memory limit for endless output.
 func TestExecSyncThatPrintsForever(t *testing.T) {
 	r := newRig(t, Options{})
 	id := r.app(t)

@@ -25,9 +25,9 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// These tests are clients that hold a token, or none, and mean harm.
+// These tests use malicious clients with or without a token.
 
-// endless is a session that reads no input, and ends with its client.
+// endless returns the URL of a session that reads no input and ends with its client.
 func (s *Server) endless(t *testing.T, want wanted) string {
 	t.Helper()
 	u, err := s.url(t.Context(), "exec", session{server: s, want: want, run: func(ctx context.Context, _ ends) error {
@@ -49,14 +49,14 @@ func closed(t *testing.T, conn net.Conn) {
 	}
 }
 
-// connections returns how many the server has.
+// connections returns the number of the server's connections.
 func (s *Server) connections() int {
 	s.listener.mu.Lock()
 	defer s.listener.mu.Unlock()
 	return len(s.listener.conns)
 }
 
-// readReplies reads the answer of HTTP and until the streams are answered.
+// readReplies reads the HTTP response and the replies of streams.
 func readReplies(t *testing.T, conn net.Conn, streams int) {
 	t.Helper()
 	_ = conn.SetReadDeadline(time.Now().Add(patience))
@@ -71,7 +71,7 @@ func readReplies(t *testing.T, conn net.Conn, streams int) {
 	}
 }
 
-// Of data that no process reads, no more than a few frames are taken.
+// The server accepts only a few frames of data that no process reads.
 func TestLargeFramesAreNotHeld(t *testing.T) {
 	s := startServer(t, Options{})
 	for _, kind := range []string{"stdin", "stdout", "error"} {
@@ -83,7 +83,7 @@ func TestLargeFramesAreNotHeld(t *testing.T) {
 		binary.BigEndian.PutUint32(frame[4:], length)
 		taken := 0
 		for taken < 20*length {
-			_ = conn.SetWriteDeadline(time.Now().Add(time.Second)) // then it is taken for full
+			_ = conn.SetWriteDeadline(time.Now().Add(time.Second)) // then its buffers count as full
 			n, err := conn.Write(frame)
 			taken += n
 			if err != nil {
@@ -97,7 +97,7 @@ func TestLargeFramesAreNotHeld(t *testing.T) {
 	}
 }
 
-// What no client sends ends the connection.
+// Invalid frames end the connection.
 func TestFramesThatEndTheConnection(t *testing.T) {
 	s := startServer(t, Options{})
 	open := func(id uint32, headers int) []byte {
@@ -140,7 +140,7 @@ func TestFramesThatEndTheConnection(t *testing.T) {
 	}
 }
 
-// A client that reads nothing and has closed its end, or lets the session idle, is cut off.
+// A client that reads nothing is disconnected if it has closed its end or the session is idle.
 func TestClientsThatReadNothingAreCutOff(t *testing.T) {
 	for name, tt := range map[string]struct {
 		options Options
@@ -158,7 +158,7 @@ func TestClientsThatReadNothingAreCutOff(t *testing.T) {
 			s := startServer(t, tt.options)
 			u, err := s.url(t.Context(), "exec", session{server: s, want: wanted{stdout: true}, run: func(_ context.Context, e ends) error {
 				for {
-					if _, err := e.stdout.Write(make([]byte, 15<<20)); err != nil { // more than the kernel takes
+					if _, err := e.stdout.Write(make([]byte, 15<<20)); err != nil { // more than the kernel buffers
 						return err
 					}
 				}
@@ -179,7 +179,7 @@ func TestClientsThatReadNothingAreCutOff(t *testing.T) {
 	}
 }
 
-// A session that idles ends, and its client learns why, if it was connected by then.
+// An idle session ends. A connected client receives the reason.
 func TestIdleSessionsEnd(t *testing.T) {
 	for idle := 100 * time.Millisecond; ; idle *= 4 {
 		s := startServer(t, Options{IdleTimeout: idle})
@@ -218,8 +218,7 @@ func (s *Server) forward(t *testing.T, headers ...http.Header) net.Conn {
 	return conn
 }
 
-// A client of port-forward has a bounded number of connections, and those that it does not
-// complete are given up when it leaves.
+// A port-forward client has a limited number of connections. Incomplete ones are discarded when it leaves.
 func TestForwardedConnectionsAreLimited(t *testing.T) {
 	s := New(Options{}, oneContainer{kind: state.TypeSandbox})
 	if err := s.Start(t.Context()); err != nil {
@@ -245,7 +244,7 @@ func TestForwardedConnectionsAreLimited(t *testing.T) {
 	test.Until(t, "the end of the connection", func() bool { return s.connections() == 0 })
 }
 
-// Few connections are made at the same time into pods that do not answer.
+// The number of concurrent dials into unresponsive pods is limited.
 func TestDialsAreLimited(t *testing.T) {
 	var dialing, most atomic.Int32
 	o := Options{PodIPs: func(ctx context.Context, _ string) ([]string, error) {
@@ -278,7 +277,7 @@ func TestDialsAreLimited(t *testing.T) {
 	}
 }
 
-// A request without a token that has a body is not waited for.
+// The server does not wait for the body of a request without a token.
 func TestSlowBodiesAreCutOff(t *testing.T) {
 	s := startServer(t, Options{HeaderTimeout: 300 * time.Millisecond})
 	for _, line := range []string{"POST /exec/none", "PUT /", "POST " + strings.TrimPrefix(s.mustExecURL(t), s.base.String())} {
@@ -292,7 +291,7 @@ func TestSlowBodiesAreCutOff(t *testing.T) {
 	}
 }
 
-// mapped connects a socket of IPv6 to an address of IPv4.
+// mapped connects an IPv6 socket to an IPv4 address.
 func mapped(t *testing.T, to *net.TCPAddr) net.Conn {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -311,7 +310,7 @@ func mapped(t *testing.T, to *net.TCPAddr) net.Conn {
 	return conn
 }
 
-// The socket of a client is found, whatever its family.
+// The socket of a client is found in either family.
 func TestPeerLeft(t *testing.T) {
 	for name, dial := range map[string]func(*testing.T, *net.TCPAddr) net.Conn{
 		"IPv4 in a socket of IPv6": mapped,

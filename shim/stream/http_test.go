@@ -23,7 +23,7 @@ func TestTokens(t *testing.T) {
 			return path
 		}
 		path := add("request")
-		if token, ok := strings.CutPrefix(path, "/exec/"); !ok || len(token) < 128/5 { // five bits a letter
+		if token, ok := strings.CutPrefix(path, "/exec/"); !ok || len(token) < 128/5 { // five bits per letter
 			t.Errorf("got %q, want 128 bits that fit a URL", path)
 		}
 		if serve, ok := tokens.take(path); ok {

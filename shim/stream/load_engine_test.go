@@ -19,8 +19,7 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 )
 
-// load is how much of something a test does: always a little, all of it with
-// make load.
+// load returns the amount of work of a test: always, or whole with make load.
 func load(always, whole int) int {
 	if os.Getenv("CRISHIM_TEST_LONG") != "" {
 		return whole
@@ -28,11 +27,11 @@ func load(always, whole int) int {
 	return always
 }
 
-// allowance is for connections to the engine that are kept for the next call.
+// allowance is for idle connections to the engine.
 const allowance = 20
 
-// holds remembers how many descriptors and goroutines there are; what it
-// returns waits until there are no more than that.
+// holds records the number of descriptors and goroutines. The returned function waits until there are no more than
+// before.
 func holds(t *testing.T) func(*testing.T) {
 	t.Helper()
 	files := func() int {
@@ -52,7 +51,7 @@ func holds(t *testing.T) func(*testing.T) {
 	}
 }
 
-// Every session is open before the first gets its input.
+// All sessions are open before the first gets its input.
 func TestSessionsAtOnce(t *testing.T) {
 	r := newRig(t, Options{})
 	id := r.app(t)
@@ -95,7 +94,7 @@ func TestSessionsAtOnce(t *testing.T) {
 	nothingLeaks(t)
 }
 
-// firstWrite tells when something has been written to it.
+// firstWrite signals its first write.
 type firstWrite struct {
 	lockedBuffer
 	once sync.Once
@@ -107,8 +106,7 @@ func (w *firstWrite) Write(b []byte) (int, error) {
 	return w.lockedBuffer.Write(b)
 }
 
-// The engine goes away in the middle of sessions: they end, and with no success.
-// A port-forward needs no engine and goes on.
+// If the engine goes away, exec sessions end with an error. A port-forward does not need the engine and continues.
 func TestEngineGoesAway(t *testing.T) {
 	direct := newRig(t, Options{})
 	id, pod := direct.app(t), direct.sandbox(t, nil)

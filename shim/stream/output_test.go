@@ -46,7 +46,7 @@ func TestStartCode(t *testing.T) {
 	}
 }
 
-// engineSends is an exec's connection to the engine, which sends this and ends.
+// engineSends returns an exec's connection to an engine that sends text and ends.
 func engineSends(text string) types.HijackedResponse {
 	return types.HijackedResponse{Reader: bufio.NewReader(strings.NewReader(text))}
 }
@@ -80,7 +80,7 @@ func TestOutputTooLongToBeAReasonIsNotHeld(t *testing.T) {
 	}
 }
 
-// Why a command was not started is one sentence, on stderr where there is one.
+// A failed start is reported in one sentence, on stderr if there is one.
 func TestExitStatusOfACommandThatCannotStart(t *testing.T) {
 	t.Parallel()
 	raw := `OCI runtime exec failed: exec failed: unable to start container process: exec: "x": executable file not found in $PATH: unknown` + "\r\n"
@@ -89,7 +89,7 @@ func TestExitStatusOfACommandThatCannotStart(t *testing.T) {
 		sent := raw
 		if !tty {
 			var framed bytes.Buffer
-			_, _ = stdcopy.NewStdWriter(&framed, stdcopy.Stdout).Write([]byte(raw)) // a buffer takes all
+			_, _ = stdcopy.NewStdWriter(&framed, stdcopy.Stdout).Write([]byte(raw)) // a buffer never fails
 			sent = framed.String()
 		}
 		var stdout, stderr bytes.Buffer
@@ -165,13 +165,13 @@ func TestTableAddress(t *testing.T) {
 	if peerLeft(server.(*net.TCPConn)) {
 		t.Error("the client is there")
 	}
-	// With more on the way than fits, the end of the connection does not arrive.
+	// With full buffers the end of the connection does not arrive.
 	_ = client.(*net.TCPConn).SetWriteBuffer(1 << 20)
 	client.Close()
 	test.Until(t, "the client's end to be seen", func() bool { return peerLeft(server.(*net.TCPConn)) })
 }
 
-// slowWriter takes its time, for the first write.
+// slowWriter delays its first write.
 type slowWriter struct {
 	bytes.Buffer
 	time time.Duration
@@ -183,8 +183,7 @@ func (w *slowWriter) Write(b []byte) (int, error) {
 	return w.Buffer.Write(b)
 }
 
-// An output that is to end does so when the engine has been silent, however slowly the
-// client reads.
+// drain ends an output once the engine is silent, however slowly the client reads.
 func TestOutputEndsWhenTheEngineIsSilent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -198,14 +197,14 @@ func TestOutputEndsWhenTheEngineIsSilent(t *testing.T) {
 		}
 		go func() {
 			for _, text := range []string{"one ", "two ", "three"} {
-				_, _ = io.WriteString(engine, text) // the client's slowness holds it up
+				_, _ = io.WriteString(engine, text) // blocked by the slow client
 				time.Sleep(900 * time.Millisecond)
 			}
 		}()
 		begin := time.Now()
 		o.drain(5 * time.Second)
 		o.drain(time.Second)
-		o.drain(5 * time.Second) // the shortest counts
+		o.drain(5 * time.Second) // the shortest limit counts
 		if err := o.copy(); err == nil {
 			t.Error("got the engine's end, which has not come")
 		}
@@ -215,7 +214,7 @@ func TestOutputEndsWhenTheEngineIsSilent(t *testing.T) {
 	})
 }
 
-// pieces keeps each write by itself, of both outputs.
+// pieces records the writes to both outputs.
 type pieces struct {
 	mu  sync.Mutex
 	got []string
@@ -236,8 +235,8 @@ func (w pieceWriter) Write(b []byte) (int, error) {
 	return len(b), w.err
 }
 
-// Records of a fast output are joined; the last of them waits no longer than joinTime, a
-// short one not at all, and standard error does not overtake.
+// Records of fast output are joined. The last waits at most joinTime, a short one is sent at once, and stderr keeps its
+// order.
 func TestOutputJoinsRecords(t *testing.T) {
 	t.Parallel()
 	const record = 32 << 10
@@ -292,7 +291,7 @@ func TestOutputJoinsRecords(t *testing.T) {
 	})
 }
 
-// A client that takes no more ends the copy, also when a joined piece shows it.
+// A client that stops reading ends the copy, even if only a delayed write fails.
 func TestOutputOfAClientThatIsGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -305,7 +304,7 @@ func TestOutputOfAClientThatIsGone(t *testing.T) {
 		}
 		copied := make(chan error, 1)
 		go func() { copied <- o.copy() }()
-		_, _ = engine.Write(make([]byte, joinSize)) // is written late, and fails
+		_, _ = engine.Write(make([]byte, joinSize)) // written with a delay, which fails
 		time.Sleep(time.Second)
 		_, _ = engine.Write(make([]byte, joinSize))
 		if err := <-copied; !errors.Is(err, io.ErrClosedPipe) {

@@ -24,7 +24,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// forwardURL asks for a port-forward to a pod.
+// forwardURL requests a port-forward to a pod.
 func (r *rig) forwardURL(t *testing.T, pod string) *url.URL {
 	t.Helper()
 	answer, err := r.PortForward(t.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: pod})
@@ -38,8 +38,7 @@ func (r *rig) forwardURL(t *testing.T, pod string) *url.URL {
 	return u
 }
 
-// forward runs kubectl's port forwarder and returns the local addresses of the
-// ports. It ends with the test.
+// forward runs kubectl's port forwarder and returns its local addresses. It ends with the test.
 func (r *rig) forward(t *testing.T, pod string, ports ...string) []string {
 	t.Helper()
 	transport, upgrader, err := spdy.RoundTripperFor(&rest.Config{})
@@ -82,8 +81,7 @@ func (r *rig) sandbox(t *testing.T, change func(*container.HostConfig)) string {
 	})
 }
 
-// serveEcho listens on an address inside the pod's network; each connection
-// gets back what it sends.
+// serveEcho runs an echo server on an address in the pod's network.
 func (r *rig) serveEcho(t *testing.T, pod, address string) {
 	t.Helper()
 	c, err := r.engine.ContainerInspect(t.Context(), pod)
@@ -121,7 +119,7 @@ func (r *rig) serveEcho(t *testing.T, pod, address string) {
 	}()
 }
 
-// talk sends text, ends its direction, and returns what comes back.
+// talk sends text and a half-close, and returns the answer.
 func talk(t *testing.T, address, text string) (string, error) {
 	t.Helper()
 	conn, err := net.DialTimeout("tcp", address, patience)
@@ -206,7 +204,7 @@ func TestPortForwardManyAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// A connection that fails tells why and leaves the others alone.
+// A failed connection reports its reason and does not affect others.
 func TestPortForwardTellsTheReason(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Options{})
@@ -328,7 +326,7 @@ func TestPortForwardInARow(t *testing.T) {
 	local := r.forward(t, pod, ":7000")[0]
 	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
 	defer cancel()
-	if answer, err := talk(t, local, "x"); answer != "x" { // then both ends have started all that serves the connection
+	if answer, err := talk(t, local, "x"); answer != "x" { // both ends have then started all goroutines of the connection
 		t.Fatalf("got %q, %v", answer, err)
 	}
 	nothingLeaks := holds(t)

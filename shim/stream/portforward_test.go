@@ -17,12 +17,12 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// deaf is a connection that cannot be written to any more.
+// deaf is a connection whose writes fail.
 type deaf struct{ net.Conn }
 
 func (deaf) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
-// openStreams writes what a client writes to open streams with these headers.
+// openStreams writes frames that open streams with these headers.
 func openStreams(t *testing.T, w io.Writer, headers ...http.Header) {
 	t.Helper()
 	framer, err := spdyframe.NewFramer(w, nil)
@@ -36,7 +36,7 @@ func openStreams(t *testing.T, w io.Writer, headers ...http.Header) {
 	}
 }
 
-// A stream whose answer could not be sent is not used.
+// A stream whose reply could not be sent is not used.
 func TestStreamOfAClientThatIsGone(t *testing.T) {
 	f := &forwarder{server: New(Options{}, nil), pairs: map[string]*pair{}}
 	ours, theirs := net.Pipe()
@@ -49,7 +49,7 @@ func TestStreamOfAClientThatIsGone(t *testing.T) {
 	}
 }
 
-// Clients that open their streams and leave at once keep nothing from ending.
+// Clients that open their streams and leave at once leak nothing.
 func TestClientsThatLeaveAtOnce(t *testing.T) {
 	const clients = 100
 	before := goleak.IgnoreCurrent()
@@ -59,7 +59,7 @@ func TestClientsThatLeaveAtOnce(t *testing.T) {
 	}
 	leave := func(i int, conn net.Conn) {
 		if i%2 == 0 {
-			_ = conn.(*net.TCPConn).SetLinger(0) // what the server sends gets lost then
+			_ = conn.(*net.TCPConn).SetLinger(0) // discards data that the server sends
 		}
 		conn.Close()
 	}
@@ -85,8 +85,7 @@ func TestClientsThatLeaveAtOnce(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
-// Streams of a client that sends no request ids are paired by their numbers, in whatever
-// order they are handled. Those that belong nowhere are refused.
+// Streams without request ids are paired by stream id in any order. Unmatched streams are rejected.
 func TestStreamsWithoutRequestIDs(t *testing.T) {
 	f := &forwarder{server: New(Options{}, nil), pod: &pod{}, pairs: map[string]*pair{}}
 	ours, theirs := net.Pipe()
@@ -115,12 +114,12 @@ func TestStreamsWithoutRequestIDs(t *testing.T) {
 			t.Errorf("stream %d: got %v and %d pairs, want %+v", step.stream, accepted, len(f.pairs), step)
 		}
 	}
-	f.served.Wait() // there is no port to connect to
+	f.served.Wait() // the dial fails
 	theirs.Close()
 	<-conn.CloseChan()
 }
 
-// upgradeRequest asks for SPDY.
+// upgradeRequest returns a request to upgrade to SPDY.
 func upgradeRequest(u *url.URL, protocol string) string {
 	return "POST " + u.Path + " HTTP/1.1\r\nHost: " + u.Host +
 		"\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: " + protocol + "\r\n\r\n"

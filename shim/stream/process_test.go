@@ -20,12 +20,11 @@ import (
 	"github.com/crishim/crishim/internal/proctree"
 )
 
-// sizedEngine runs a process that ends when its terminal has got a size, and
-// refuses sizes before the process is started.
+// sizedEngine runs a process that ends when its terminal is resized. It rejects resizes before the start.
 type sizedEngine struct {
 	Engine
 	conn  net.Conn
-	asked chan struct{} // closed with the first request for a size
+	asked chan struct{} // closed by the first resize request
 
 	mu      sync.Mutex
 	started bool
@@ -37,7 +36,7 @@ func (e *sizedEngine) ContainerExecCreate(context.Context, string, container.Exe
 	return container.ExecCreateResponse{ID: "exec"}, nil
 }
 
-// ContainerExecAttach starts the process when somebody has asked for a size.
+// ContainerExecAttach starts the process after the first resize request.
 func (e *sizedEngine) ContainerExecAttach(context.Context, string, container.ExecAttachOptions) (types.HijackedResponse, error) {
 	select {
 	case <-e.asked:
@@ -69,12 +68,11 @@ func (e *sizedEngine) ContainerExecResize(_ context.Context, _ string, o contain
 func (e *sizedEngine) ContainerExecInspect(context.Context, string) (container.ExecInspect, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	const nobody = 1 << 30 // more than any kernel gives
+	const nobody = 1 << 30 // larger than any pid
 	return container.ExecInspect{Pid: nobody, Running: !e.ended, ExitCode: 3}, nil
 }
 
-// A terminal's size is on its way to the engine before the process is started,
-// and an engine that will not have it then gets it afterwards.
+// A terminal's size is sent before the start, and again after the start if the engine has rejected it.
 func TestTheFirstSizeGoesAheadOfTheStart(t *testing.T) {
 	engine := &sizedEngine{asked: make(chan struct{})}
 	s := New(Options{}, engine)
@@ -92,7 +90,7 @@ func TestTheFirstSizeGoesAheadOfTheStart(t *testing.T) {
 	}
 }
 
-// failingEngine fails to inspect an exec a few times, and then says that it has ended.
+// failingEngine fails to inspect an exec several times, and then reports that it has ended.
 type failingEngine struct {
 	Engine
 	failures int
@@ -105,7 +103,7 @@ func (e *failingEngine) ContainerExecInspect(context.Context, string) (container
 	return container.ExecInspect{ExitCode: 3}, nil
 }
 
-// A call that fails once does not make a process unknown.
+// A single failed call does not make a process unreachable.
 func TestFindAsksAgain(t *testing.T) {
 	t.Parallel()
 	for failures, want := range map[int]error{0: proctree.ErrGone, 2: proctree.ErrGone, 1000: errdefs.ErrUnavailable} {
@@ -117,7 +115,7 @@ func TestFindAsksAgain(t *testing.T) {
 	}
 }
 
-// hangingEngine answers nothing.
+// hangingEngine never answers.
 type hangingEngine struct{}
 
 func (hangingEngine) ContainerExecInspect(ctx context.Context, _ string) (container.ExecInspect, error) {
@@ -125,7 +123,7 @@ func (hangingEngine) ContainerExecInspect(ctx context.Context, _ string) (contai
 	return container.ExecInspect{}, ctx.Err()
 }
 
-// TestFindEndsWithAnEngineThatHangs: output is held back until a process is found, or is out of reach.
+// TestFindEndsWithAnEngineThatHangs checks that find gives up, because output is held back until it returns.
 func TestFindEndsWithAnEngineThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

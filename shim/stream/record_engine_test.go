@@ -14,7 +14,7 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// What a killed shim left is ended by its records, and nothing else is.
+// Processes of a killed shim are killed by its records. Other processes are not.
 func TestEndRecorded(t *testing.T) {
 	r := newRig(t, Options{})
 	id := r.app(t)
@@ -25,7 +25,7 @@ func TestEndRecorded(t *testing.T) {
 	go func() { done <- session.StreamWithContext(t.Context(), o) }()
 	test.Until(t, "the script to start", func() bool { return out.String() == "ready\n" })
 
-	// The directory as a process leaves it that is killed now.
+	// A copy of the directory, as if the shim was killed now.
 	left := t.TempDir()
 	if err := os.Chmod(left, 0o700); err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func TestEndRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other.found(self) // not a process of that container
+	other.found(self) // the process is not in that container
 
 	if err := EndRecorded(t.Context(), left, r.engine); err != nil {
 		t.Error(err)

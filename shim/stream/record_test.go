@@ -13,8 +13,7 @@ import (
 	"github.com/crishim/crishim/internal/proctree"
 )
 
-// TestForgedRecords: what others write where records are, or write into a record, ends no process and
-// removes no file.
+// TestForgedRecords checks that forged records and forged entries kill no process and remove no file.
 func TestForgedRecords(t *testing.T) {
 	t.Parallel()
 	self, err := proctree.Find(os.Getpid())
@@ -24,7 +23,7 @@ func TestForgedRecords(t *testing.T) {
 	exec, id := strings.Repeat("ab", 32), strings.Repeat("cd", 32)
 	whole := note{Exec: exec, Container: id, Boot: proctree.BootID(), Process: &self}
 	part := whole
-	part.Container = "/" // which is in the control group of every process
+	part.Container = "/" // occurs in each process's cgroup path
 	for name, c := range map[string]struct {
 		mode   os.FileMode
 		file   string
@@ -55,8 +54,8 @@ func TestForgedRecords(t *testing.T) {
 	}
 }
 
-// TestRecordsOnlyInAPrivateDirectory: the place beside a socket in /tmp may have been taken by somebody
-// who waits for a file to be written through a link.
+// TestRecordsOnlyInAPrivateDirectory covers a socket in /tmp. Another user may have created the directory beside it to
+// redirect writes through a link.
 func TestRecordsOnlyInAPrivateDirectory(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()

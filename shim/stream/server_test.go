@@ -24,7 +24,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// oneContainer is an engine that knows one running container.
+// oneContainer is an engine with one running container.
 type oneContainer struct {
 	Engine
 	kind string
@@ -40,7 +40,7 @@ func (e oneContainer) ContainerInspect(_ context.Context, id string) (container.
 	}, nil
 }
 
-// goneEngine answers nothing any more.
+// goneEngine never answers.
 type goneEngine struct{ Engine }
 
 func (goneEngine) ContainerInspect(context.Context, string) (container.InspectResponse, error) {
@@ -85,7 +85,7 @@ func (s *Server) mustExecURL(t *testing.T) string {
 
 func TestURLsAreAbsoluteAndOnLoopback(t *testing.T) {
 	s := startServer(t, Options{})
-	if addr, ok := s.listener.Addr().(*net.TCPAddr); !ok || addr.IP.String() != "127.0.0.1" { // the URL of one on all addresses is on loopback, too
+	if addr, ok := s.listener.Addr().(*net.TCPAddr); !ok || addr.IP.String() != "127.0.0.1" { // the URL of a server on all addresses is on loopback too
 		t.Errorf("it listens on %v", addr)
 	}
 	u, err := url.Parse(s.mustExecURL(t))
@@ -94,7 +94,7 @@ func TestURLsAreAbsoluteAndOnLoopback(t *testing.T) {
 	}
 }
 
-// What a session calls belongs to the trace of the RPC that asked for its URL.
+// A session belongs to the trace of the RPC that requested its URL.
 func TestSessionsAreInTheTraceOfTheirRequest(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, Options{})
@@ -175,7 +175,7 @@ func TestHTTPRequestsThatAreRefused(t *testing.T) {
 	}
 }
 
-// A client that connects and opens no streams does not keep the session.
+// A client that connects but opens no streams does not keep the session.
 func TestStreamsMustBeOpenedInTime(t *testing.T) {
 	s := startServer(t, Options{CreationTimeout: 10 * time.Millisecond})
 	u, err := url.Parse(s.mustExecURL(t))
@@ -197,7 +197,7 @@ func TestStreamsMustBeOpenedInTime(t *testing.T) {
 	}
 }
 
-// On demand the first URL opens the port, and every URL works at once.
+// With OnDemand the first URL opens the port, and each URL works at once.
 func TestAServerOnDemand(t *testing.T) {
 	s := startServer(t, Options{OnDemand: true})
 	if s.listener != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// helloEngine runs commands in its container that say hello and end with 3.
+// helloEngine runs commands that print hello and exit with 3.
 type helloEngine struct{ oneContainer }
 
 func (helloEngine) ContainerExecCreate(context.Context, string, container.ExecOptions) (container.ExecCreateResponse, error) {
@@ -38,11 +38,11 @@ func (helloEngine) ContainerExecAttach(context.Context, string, container.ExecAt
 }
 
 func (helloEngine) ContainerExecInspect(context.Context, string) (container.ExecInspect, error) {
-	const nobody = 1 << 30 // more than any kernel gives
+	const nobody = 1 << 30 // larger than any pid
 	return container.ExecInspect{Pid: nobody, ExitCode: 3}, nil
 }
 
-// Output and status come over every protocol. In those before the fourth the status is a text.
+// Output and status are sent in each protocol. Before version 4 the status is plain text.
 func TestSessionInEachProtocol(t *testing.T) {
 	s := New(Options{}, helloEngine{oneContainer{kind: state.TypeContainer}})
 	if err := s.Start(t.Context()); err != nil {
@@ -88,8 +88,7 @@ func TestSessionInEachProtocol(t *testing.T) {
 	}
 }
 
-// A client that reads nothing, and so holds up what is written to it, does not keep the
-// server from closing.
+// A client that does not read, and so blocks writes, does not keep the server from closing.
 func TestCloseDoesNotWaitForAClientThatReadsNothing(t *testing.T) {
 	s := startServer(t, Options{})
 	writing := make(chan struct{})
@@ -122,8 +121,7 @@ func TestCloseDoesNotWaitForAClientThatReadsNothing(t *testing.T) {
 	}
 }
 
-// dialSession connects to a session's URL, is upgraded to SPDY and opens streams, whose
-// types these are.
+// dialSession connects to a session's URL, upgrades to SPDY and opens streams of the given types.
 func dialSession(t *testing.T, streamingURL string, types ...string) net.Conn {
 	t.Helper()
 	u, err := url.Parse(streamingURL)
@@ -146,7 +144,7 @@ func dialSession(t *testing.T, streamingURL string, types ...string) net.Conn {
 	return conn
 }
 
-// Streams that the session has not asked for keep nothing from ending.
+// Unrequested streams leak nothing.
 func TestSurplusStreams(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	s := New(Options{}, oneContainer{kind: state.TypeContainer})
@@ -183,7 +181,7 @@ func TestSurplusStreams(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
-// TestSizesAreBounded has a client that sends a terminal size without an end.
+// TestSizesAreBounded uses a client that sends an endless terminal size.
 func TestSizesAreBounded(t *testing.T) {
 	r, w := io.Pipe()
 	defer r.Close()

@@ -23,14 +23,13 @@ import (
 	"github.com/crishim/crishim/shim/network"
 )
 
-// node is a host with the real plugins and a configuration of its own.
+// node is a host with real plugins and a test configuration.
 type node struct {
 	*Plugin
 	conf, cache, ipam string
 }
 
-// realPlugins builds a plugin on a ptp network whose addresses nobody uses. It
-// skips where the plugins or the rights to run them are missing.
+// realPlugins returns a plugin with a ptp network in an unused range. It skips the test without plugins or root.
 func realPlugins(t *testing.T) node {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -56,7 +55,7 @@ func writeConf(t *testing.T, dir, name, content string) {
 	}
 }
 
-// reserved lists the addresses that host-local holds.
+// reserved lists the addresses reserved by host-local.
 func (n node) reserved(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(n.ipam, "crishim-test", "*"))
@@ -182,7 +181,7 @@ func TestTearDownUsesTheConfigurationOfTheSetUp(t *testing.T) {
 	if err := os.Remove(filepath.Join(n.conf, "10-test.conflist")); err != nil {
 		t.Fatal(err)
 	}
-	pod.NetNS = "" // the sandbox has died in the meantime
+	pod.NetNS = "" // the sandbox has ended in the meantime
 	if err := n.TearDown(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
@@ -191,8 +190,7 @@ func TestTearDownUsesTheConfigurationOfTheSetUp(t *testing.T) {
 	}
 }
 
-// A process that is killed between a plugin's success and libcni's note of it
-// must not cost an address forever.
+// A process that is killed between a plugin's success and libcni's cache entry must not leak an address.
 func TestTearDownAfterAnInterruptedSetUp(t *testing.T) {
 	n := realPlugins(t)
 	pod, _ := newPod(t, n)
@@ -257,18 +255,17 @@ func TestSetUpSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestKubenetOnThisHost: the bridge is there with the hairpin and the size of packets
-// that were asked for, and the pod has an address of the pod CIDR.
+// TestKubenetOnThisHost checks the bridge's hairpin mode and MTU and the pod's address.
 func TestKubenetOnThisHost(t *testing.T) {
 	realPlugins(t)
-	const bridge, store = "crishimtest0", "/var/lib/cni/networks/kubenet" // where host-local keeps addresses
+	const bridge, store = "crishimtest0", "/var/lib/cni/networks/kubenet" // directory of host-local's reservations
 	if _, err := os.Stat(store); err == nil {
 		t.Skip("kubenet is in use on this host")
 	}
 	t.Cleanup(func() {
 		_ = exec.Command("ip", "link", "delete", bridge).Run()
 		_ = os.RemoveAll(store)
-		_ = os.Remove(filepath.Dir(store)) // if there is nothing else in it
+		_ = os.Remove(filepath.Dir(store)) // if empty
 	})
 	n := node{cache: t.TempDir(), Plugin: New(Options{
 		CacheDir: t.TempDir(), BinDirs: []string{"/usr/lib/cni"}, PodCIDR: "198.18.80.0/24",

@@ -128,7 +128,7 @@ func TestKubenetMakesAConfiguration(t *testing.T) {
 	}
 }
 
-// Kubelets brought kubenet up with a promiscuous bridge unless told otherwise.
+// The default is a promiscuous bridge, as in a kubelet.
 func TestKubenetHairpins(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[string]string{
@@ -147,14 +147,14 @@ func TestKubenetHairpins(t *testing.T) {
 	}
 }
 
-// TestKubenetMasquerades: with a range of its own kubenet has one rule for it, however
-// often pods come, in place of the bridge plugin's.
+// TestKubenetMasquerades checks that there is a single rule for a configured range, even after several pods, and no
+// rule of the bridge plugin.
 func TestKubenetMasquerades(t *testing.T) {
 	realPlugins(t)
 	if _, err := exec.LookPath("iptables"); err != nil {
 		test.Missing(t, "%v", err)
 	}
-	runtime.LockOSThread() // and never unlock it: the thread ends with its namespace
+	runtime.LockOSThread() // never unlocked: the thread ends with its namespace
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		test.Missing(t, "this test makes a network namespace: %v", err)
 	}

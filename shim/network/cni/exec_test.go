@@ -15,8 +15,7 @@ import (
 	"github.com/crishim/crishim/shim/network"
 )
 
-// script puts a shell script in the place of the only plugin of a node, which has
-// real plugins beside it.
+// script replaces the node's only plugin by a shell script. The other plugins are real.
 func (n *node) script(t *testing.T, text string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -26,8 +25,7 @@ func (n *node) script(t *testing.T, text string) {
 	n.options.BinDirs = []string{dir, "/usr/lib/cni"}
 }
 
-// A plugin that hangs is ended with what it has started, and the time that its
-// children keep its output open is not waited for.
+// A hanging plugin is killed with its children. The call does not wait for children that keep its output open.
 func TestAPluginThatHangsIsEndedWithItsChildren(t *testing.T) {
 	n := realPlugins(t)
 	pod, _ := newPod(t, n)
@@ -90,8 +88,7 @@ func TestWhatPluginsSay(t *testing.T) {
 	}
 }
 
-// Two shims that share the cache do not work on one pod at the same time: what
-// one is setting up the other tears down when it is done.
+// Two shims that share the cache do not change the same pod at once: a tear-down waits for a set-up in the other.
 func TestAnotherShimWaitsItsTurn(t *testing.T) {
 	n := realPlugins(t)
 	pod, _ := newPod(t, n)
@@ -116,7 +113,7 @@ exec /usr/lib/cni/ptp
 	}
 }
 
-// A pod that is set up while garbage is collected keeps its network.
+// A pod that is set up during garbage collection keeps its network.
 func TestReclaimLetsNewPodsBe(t *testing.T) {
 	n := realPlugins(t)
 	dead, _ := newPod(t, n)
@@ -137,7 +134,7 @@ func TestReclaimLetsNewPodsBe(t *testing.T) {
 		t.Errorf("got %v taken, want the two of the new pod", left)
 	}
 
-	// And in the middle of a set-up, which the cache does not know of, nothing is collected.
+	// During a set-up, which is not in the cache yet, nothing is collected.
 	gate, err := n.gcLock(t.Context(), unix.LOCK_SH)
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +144,7 @@ func TestReclaimLetsNewPodsBe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // for the tear-down of the pods
+	t.Cleanup(func() { // for tearing down the pods
 		n.script(t, "exec /usr/lib/cni/ptp\n")
 		writeConf(t, n.conf, "10-test.conflist", string(conf))
 	})

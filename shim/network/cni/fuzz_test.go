@@ -11,8 +11,8 @@ import (
 	"github.com/crishim/crishim/shim/network"
 )
 
-// FuzzConfig: any file in the place of a configuration is refused or names plugins,
-// and pods' annotations and attachments of any form do no harm beside it.
+// FuzzConfig checks that each configuration file is either rejected or has plugins, and that annotations and
+// attachments in any form do no harm.
 func FuzzConfig(f *testing.F) {
 	for _, text := range []string{
 		`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"ptp","capabilities":{"portMappings":true,"ipRanges":true}}]}`,
@@ -27,7 +27,7 @@ func FuzzConfig(f *testing.F) {
 	if err := os.Mkdir(filepath.Join(cache, "results"), 0o700); err != nil {
 		f.Fatal(err)
 	}
-	p := New(Options{ConfDir: conf, CacheDir: cache, BinDirs: []string{f.TempDir()}}) // where there is no plugin
+	p := New(Options{ConfDir: conf, CacheDir: cache, BinDirs: []string{f.TempDir()}}) // a directory without plugins
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, name := range []string{filepath.Join(conf, "10.conflist"), filepath.Join(conf, "20.conf"), filepath.Join(cache, "results", "n-pod-eth0")} {
 			if err := os.WriteFile(name, []byte(text), 0o600); err != nil {

@@ -29,7 +29,7 @@ func CheckHairpin(mode string) error {
 	return fmt.Errorf("hairpin mode %q is none of %s, %s, %s: %w", mode, HairpinNone, HairpinVeth, HairpinPromiscuous, errdefs.ErrInvalidArgument)
 }
 
-// Kubenet is the kubelet's former built-in network, made of the standard plugins.
+// Kubenet is kubenet, a former built-in network of the kubelet, made of the standard plugins.
 type Kubenet struct {
 	Bridge  string // "": cbr0
 	MTU     int    // 0: the kernel's default

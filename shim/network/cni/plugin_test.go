@@ -14,9 +14,8 @@ import (
 	"github.com/crishim/crishim/shim/network"
 )
 
-// script is a CNI plugin that writes down what it is asked, with its arguments and
-// its configuration, and gives each pod the same address. It fails where there is a
-// file with the name of the command.
+// script is a CNI plugin that records its calls with arguments and configuration and returns the same address for each
+// pod. A command fails if a file with its name exists.
 const script = `#!/bin/sh
 config=$(cat)
 [ "$CNI_COMMAND" = VERSION ] && { echo '{"cniVersion":"1.1.0","supportedVersions":["0.3.1","0.4.0","1.0.0","1.1.0"]}'; exit; }
@@ -25,7 +24,7 @@ printf '%%s|%%s|%%s|%%s\n' "$CNI_COMMAND" "$CNI_CONTAINERID" "$CNI_ARGS" "$confi
 [ "$CNI_COMMAND" != ADD ] || echo '{"cniVersion":"%[2]s","interfaces":[{"name":"eth0","sandbox":"/x"}],"ips":[{"interface":0,"address":"198.18.79.2/24"}]}'
 `
 
-// call is what the script was asked.
+// call is a recorded call.
 type call struct {
 	command, id, args string
 	config            map[string]any
@@ -52,7 +51,7 @@ func scriptedPlugin(t *testing.T, version string) scripted {
 	return scripted{New(Options{ConfDir: filepath.Join(dir, "conf"), BinDirs: []string{filepath.Join(dir, "bin")}, CacheDir: filepath.Join(dir, "cache"), PodCIDR: "198.18.79.0/24"}), dir}
 }
 
-// take gives the calls since it was last asked.
+// take returns the calls since the last take.
 func (s scripted) take(t *testing.T) []call {
 	t.Helper()
 	path := filepath.Join(s.dir, "calls")
@@ -94,8 +93,7 @@ func scriptedPod(id string) network.Pod {
 	}
 }
 
-// TestWhatPluginsAreAsked: which command comes when, in each version of CNI, and what
-// reaches the plugin with it.
+// TestWhatPluginsAreAsked checks the sequence of commands and their input for each CNI version.
 func TestWhatPluginsAreAsked(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]struct{ status, check, collect string }{
@@ -149,11 +147,11 @@ func TestWhatPluginsAreAsked(t *testing.T) {
 				t.Errorf("%s: the plugin may keep %s, want what is alive", version, left)
 			}
 		}
-		// A network that somebody shares is not cleaned up: their pods are in no cache of ours.
+		// A shared network is not garbage collected, because the cache lacks the other runtime's pods.
 		if _, err := s.Reclaim(t.Context(), func(string) bool { return true }, true); err != nil || len(s.take(t)) != 0 {
 			t.Errorf("%s: reclaim of a shared network: got %v and calls", version, err)
 		}
-		alive.NetNS = "" // its sandbox has ended
+		alive.NetNS = "" // the sandbox has ended
 		if err := s.TearDown(t.Context(), alive); err != nil {
 			t.Errorf("%s: tear-down: %v", version, err)
 		}
@@ -163,7 +161,7 @@ func TestWhatPluginsAreAsked(t *testing.T) {
 	}
 }
 
-// TestWhatPluginsRefuse: what a plugin says is the reason, and nothing is forgotten.
+// TestWhatPluginsRefuse checks that a plugin's error is reported and that the attachment is kept.
 func TestWhatPluginsRefuse(t *testing.T) {
 	t.Parallel()
 	s := scriptedPlugin(t, "1.1.0")
