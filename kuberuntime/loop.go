@@ -158,10 +158,6 @@ func (l *Loop) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.m.changed:
-			for _, w := range l.workers {
-				w.notify()
-			}
 		case <-ticker.C:
 		}
 	}
@@ -180,8 +176,10 @@ func (l *Loop) RunOnce(ctx context.Context, wait Wait) error {
 		if l.directory.now().Sub(began).Abs() > settleLimit {
 			return errors.Join(readErr, fmt.Errorf("the manifests of %s still change after %v", l.directory.path, settleLimit))
 		}
-		if err := l.m.pause(ctx, poll); err != nil {
-			return errors.Join(readErr, err)
+		select {
+		case <-ctx.Done():
+			return errors.Join(readErr, ctx.Err())
+		case <-time.After(poll):
 		}
 	}
 	l.reportWarnings()

@@ -62,8 +62,7 @@ type Manager struct {
 	backOff   *backoff // of containers, by crashKey
 	prober    *probe.Manager
 	states    stateWriter
-	changed   chan struct{} // has a token after a probe's result changed
-	name      string        // the runtime's
+	name      string // the runtime's
 
 	pulling      chan struct{} // holds a token during a pull; nil for parallel pulls
 	pullRate     *rate.Limiter
@@ -95,7 +94,6 @@ func New(ctx context.Context, o Options) (*Manager, error) {
 		generator:    &criconfig.Generator{Host: o.Host, Dirs: o.Dirs},
 		volumes:      &volume.Maker{Dirs: o.Dirs, Host: o.Host, MountTmpfs: volume.MountTmpfs, BindMount: volume.BindMount},
 		backOff:      newBackoff(),
-		changed:      make(chan struct{}, 1),
 		imageBackOff: newBackoff(),
 		states:       stateWriter{pods: map[string]*trackedPod{}},
 		pullRate:     rate.NewLimiter(rate.Limit(o.PullQPS), max(o.PullBurst, 1)),

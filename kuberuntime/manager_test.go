@@ -108,6 +108,14 @@ func (f *fixture) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, wait boo
 	return view, err
 }
 
+func (f *fixture) pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+	return ctx.Err()
+}
+
 // listed returns a pod as the runtime lists it, nil where there is none or the runtime does not answer.
 func (f *fixture) listed(ctx context.Context, p *v1.Pod) *pod.Pod {
 	pods, _ := f.GetPods(ctx, true)

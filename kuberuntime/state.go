@@ -175,6 +175,7 @@ type stateWriter struct {
 
 // trackedPod is a pod that this process manages, and what was last written of it.
 type trackedPod struct {
+	probed  chan struct{} // has a token after a probe has had a new result
 	file    string
 	lock    *filelock.Lock // nil while there is no directory, or another process manages the pod
 	pod     *v1.Pod
@@ -300,7 +301,7 @@ func (t *trackedPod) update(failures []error, now time.Time) {
 
 func (w *stateWriter) of(uid string) *trackedPod {
 	if w.pods[uid] == nil {
-		w.pods[uid] = &trackedPod{waiting: map[string]wait{}}
+		w.pods[uid] = &trackedPod{probed: make(chan struct{}, 1), waiting: map[string]wait{}}
 	}
 	return w.pods[uid]
 }
@@ -313,12 +314,28 @@ func (m *Manager) setWaiting(uid, container, reason, message string) {
 	}
 }
 
+// updateState writes a pod's state after a probe has had a new result, and wakes what waits for one.
 func (m *Manager) updateState(uid string) {
 	m.states.mu.Lock()
 	defer m.states.mu.Unlock()
-	if tracked := m.states.pods[uid]; tracked != nil && tracked.status != nil {
+	tracked := m.states.pods[uid]
+	if tracked == nil {
+		return
+	}
+	if tracked.status != nil {
 		m.writeState(tracked)
 	}
+	select {
+	case tracked.probed <- struct{}{}:
+	default:
+	}
+}
+
+// probed returns a channel that has a token after a probe of a pod has had a new result.
+func (m *Manager) probed(uid string) <-chan struct{} {
+	m.states.mu.Lock()
+	defer m.states.mu.Unlock()
+	return m.states.of(uid).probed
 }
 
 // closeState ends what is written of a pod, as when its sync ends. The state stays in the pod's directory.

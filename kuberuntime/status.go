@@ -245,7 +245,7 @@ func (m *Manager) probeExec(ctx context.Context, id string, cmd []string, timeou
 	return &probe.UnknownError{Err: err}
 }
 
-// probeChanged emits a failed probe as an event and wakes those who wait for a new result.
+// probeChanged emits a failed probe as an event, and records a new result.
 func (m *Manager) probeChanged(c probe.Change) {
 	if c.Err != nil {
 		result := "failed"
@@ -254,13 +254,8 @@ func (m *Manager) probeChanged(c probe.Change) {
 		}
 		m.warn(c.Container.Pod, c.Container.Name, EventUnhealthy, "%s probe %s: %v", c.Kind, result, c.Err)
 	}
-	if !c.Verdict {
-		return
-	}
-	m.updateState(string(c.Container.Pod.UID))
-	select {
-	case m.changed <- struct{}{}:
-	default:
+	if c.Verdict {
+		m.updateState(string(c.Container.Pod.UID))
 	}
 }
 

@@ -94,8 +94,11 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, listed *
 			continue
 		}
 		waits = cmp.Or(startFailure(result.Err, current), notYet(p, view, w.Until))
-		if err := m.pause(ctx, poll); err != nil {
-			return view, current, waitError(ctx, err, waits)
+		select {
+		case <-ctx.Done():
+			return view, current, waitError(ctx, ctx.Err(), waits)
+		case <-m.probed(string(p.UID)):
+		case <-time.After(poll):
 		}
 	}
 }
@@ -200,17 +203,6 @@ func startFailure(err error, status *pod.Status) error {
 		}
 	}
 	return err
-}
-
-// pause waits, or until a probe has another result.
-func (m *Manager) pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-m.changed:
-	case <-time.After(d):
-	}
-	return nil
 }
 
 // RemoveReplaced removes the pods of the same name that apply made of other manifests. It reports

@@ -93,6 +93,7 @@ func (w *worker) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-w.wake:
+		case <-w.m.probed(w.uid):
 		case <-time.After(next):
 		}
 	}
