@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -43,6 +44,51 @@ func TestWorkerRests(t *testing.T) {
 		if next, _ := w.step(t.Context()); next < retryPeriod {
 			t.Errorf("after the deadline: next look in %s", next)
 		}
+	}
+}
+
+// TestRoundsAreMeasured as the kubelet's: each of a worker by what it was for, and how long a pod took to run.
+func TestRoundsAreMeasured(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	now := time.Unix(100_000, 0)
+	f := newFixture(t, func(o *Options) { o.Registerer, o.Now = registry, func() time.Time { return now } })
+	p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
+	if err := Prepare(p, "", now); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorker(f.Manager, string(p.UID), FullName(p), desired{p, set}, &runtimeState{})
+	now = now.Add(3 * time.Second)
+	w.step(t.Context()) // create
+	now = now.Add(4 * time.Second)
+	w.step(t.Context()) // sync: it runs
+	w.step(t.Context())
+	w.update(desired{p.DeepCopy(), set})
+	w.step(t.Context())
+	w.remove()
+	w.step(t.Context())
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if name := family.GetName(); strings.HasPrefix(name, "kubelet_pod_") {
+				for _, l := range m.GetLabel() {
+					name += " " + l.GetValue()
+				}
+				got[name] = fmt.Sprint(m.GetHistogram().GetSampleCount(), " in ", m.GetHistogram().GetSampleSum(), " s")
+			}
+		}
+	}
+	want := map[string]string{
+		"kubelet_pod_worker_start_duration_seconds": "1 in 3 s", "kubelet_pod_start_duration_seconds": "1 in 7 s",
+		"kubelet_pod_worker_duration_seconds create": "1 in 0 s", "kubelet_pod_worker_duration_seconds sync": "2 in 0 s",
+		"kubelet_pod_worker_duration_seconds update": "1 in 0 s", "kubelet_pod_worker_duration_seconds kill": "1 in 0 s",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -62,6 +62,7 @@ type Manager struct {
 	backOff   *backoff // of containers, by crashKey
 	prober    *probe.Manager
 	states    stateWriter
+	rounds    *podMetrics
 	name      string // the runtime's
 
 	pulling      chan struct{} // holds a token during a pull; nil for parallel pulls
@@ -96,6 +97,7 @@ func New(ctx context.Context, o Options) (*Manager, error) {
 		backOff:      newBackoff(),
 		imageBackOff: newBackoff(),
 		states:       stateWriter{pods: map[string]*trackedPod{}},
+		rounds:       newPodMetrics(o.Registerer),
 		pullRate:     rate.NewLimiter(rate.Limit(o.PullQPS), max(o.PullBurst, 1)),
 	}
 	if o.PullQPS <= 0 {

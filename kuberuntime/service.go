@@ -99,6 +99,31 @@ func newCounts(r prometheus.Registerer, now func() time.Time) *counts {
 	return c
 }
 
+// podMetrics are the kubelet's metrics of pods and their workers.
+type podMetrics struct {
+	workerStart, start prometheus.Histogram
+	duration           *prometheus.HistogramVec
+}
+
+func newPodMetrics(r prometheus.Registerer) *podMetrics {
+	p := &podMetrics{
+		workerStart: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kubelet_pod_worker_start_duration_seconds", Help: "How long pods waited for their worker since they were first seen.",
+		}),
+		start: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kubelet_pod_start_duration_seconds", Help: "How long pods took to run since they were first seen.",
+			Buckets: []float64{.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600},
+		}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_pod_worker_duration_seconds", Help: "How long rounds of pods' workers took: create, update, sync, kill.",
+		}, []string{"operation_type"}),
+	}
+	if r != nil {
+		r.MustRegister(p.workerStart, p.start, p.duration)
+	}
+	return p
+}
+
 // instrumented is a connection to the runtime on which every call is counted, the kubelet's instrumentedRuntimeService and
 // instrumentedImageManagerService. NotFound is no error of Stop and Remove calls; an answer without an id or URL is one.
 type instrumented struct {

@@ -27,8 +27,10 @@ type worker struct {
 	wake      chan struct{}
 	done      chan struct{} // closed when the pod is removed
 
-	// Owned by the goroutine that runs it: the last manifest, and how often it failed in a row.
+	// Owned by the goroutine that runs it: the last manifest, when the first one was read, and how often it failed in a
+	// row.
 	last     *v1.Pod
+	seen     time.Time
 	failures int
 
 	mu       sync.Mutex // guards what follows
@@ -109,16 +111,27 @@ func (w *worker) step(ctx context.Context) (next time.Duration, finished bool) {
 	w.mu.Lock()
 	want, removing := w.want, w.removing
 	w.mu.Unlock()
+	// A pod can be ended without a network. The loop wakes us when the runtime is ready.
+	if w.runtime.blocks(removing || want.pod.Spec.HostNetwork) {
+		return resync, false
+	}
+	begin, operation := w.m.o.Now(), "sync"
 	if w.last != want.pod {
+		operation = "update"
+		if w.last == nil {
+			operation = "create"
+			w.seen, _ = time.Parse(time.RFC3339Nano, want.pod.Annotations[pod.ConfigSeenAnnotation])
+			w.m.rounds.workerStart.Observe(begin.Sub(w.seen).Seconds())
+		}
 		w.last, w.failures = want.pod, 0
 		if err := w.m.updateRecord(ctx, want.pod); err != nil {
 			w.m.warn(want.pod, "", EventFailed, "%v", err)
 		}
 	}
-	// A pod can be ended without a network. The loop wakes us when the runtime is ready.
-	if w.runtime.blocks(removing || want.pod.Spec.HostNetwork) {
-		return resync, false
+	if removing {
+		operation = "kill"
 	}
+	defer func() { w.m.rounds.duration.WithLabelValues(operation).Observe(w.m.o.Now().Sub(begin).Seconds()) }()
 	namespace, name, _ := strings.Cut(w.name, "/")
 	status, err := w.m.GetPodStatus(ctx, w.uid, name, namespace)
 	if err != nil {
@@ -180,6 +193,9 @@ func (w *worker) reportState(p *v1.Pod, status *pod.Status) {
 	before := w.state
 	w.state = state
 	w.mu.Unlock()
+	if before == string(v1.PodPending) && view.Phase == v1.PodRunning {
+		w.m.rounds.start.Observe(w.m.o.Now().Sub(w.seen).Seconds())
+	}
 	switch {
 	case before == state:
 	case before == "" && status.Sandbox() != nil:
