@@ -6,13 +6,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Annotations that limit the bandwidth of a pod, in bits a second.
+// Annotations that limit the bandwidth of a pod, in bits per second.
 const (
 	AnnotationIngress = "kubernetes.io/ingress-bandwidth"
 	AnnotationEgress  = "kubernetes.io/egress-bandwidth"
 )
 
-// Bandwidth reads the limit in an annotation, 0 if there is none. A kubelet, too, allows 1k to 1P.
+// Bandwidth returns the limit in an annotation, or 0 without the annotation. As in a kubelet, the range is 1k to 1P.
 func Bandwidth(annotations map[string]string, annotation string) (int64, error) {
 	text, ok := annotations[annotation]
 	if !ok {

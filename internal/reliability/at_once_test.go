@@ -14,7 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// atOnce has several clients do the same at the same time.
+// atOnce runs do concurrently for several clients.
 func atOnce(n int, do func(n int) error) []error {
 	errs := make([]error, n)
 	start := make(chan struct{})
@@ -30,9 +30,8 @@ func atOnce(n int, do func(n int) error) []error {
 	return errs
 }
 
-// TestTwoClientsAtOnceOnEngine: two clients of serve make every step of a pod's
-// life at the same time. There is one pod with one container in the end of each
-// step, and nothing after the last.
+// TestTwoClientsAtOnceOnEngine has two clients of serve run each step of a pod's life concurrently. After each step
+// there is one pod with one container, and nothing after the last.
 func TestTwoClientsAtOnceOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -60,8 +59,8 @@ func TestTwoClientsAtOnceOnEngine(t *testing.T) {
 		if done > 1 && st.name == "RunPodSandbox" {
 			t.Errorf("%s: both succeeded", st.name)
 		}
-		// What was made and never started is replaced by who asks again. That may be the
-		// second one, where the first was done before it came: what is there counts.
+		// A repeated request replaces an unstarted leftover. This may be the second client's request after the first
+		// has succeeded, so only the existing objects count.
 		for _, c := range clients {
 			if _, there := found[c.id]; there {
 				p.id = c.id
@@ -79,11 +78,11 @@ func TestTwoClientsAtOnceOnEngine(t *testing.T) {
 	k.serve.stop()
 }
 
-// another is the same pod in the hands of another client.
+// another returns the same pod for another client.
 func (p *pod) another() *pod { return &pod{host: p.host, label: p.label, config: p.config} }
 
-// TestOppositeClientsAtOnceOnEngine: while one client makes containers in a pod
-// and asks about them, another one takes the pod away.
+// TestOppositeClientsAtOnceOnEngine has one client create and inspect containers in a pod while another removes the
+// pod.
 func TestOppositeClientsAtOnceOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -108,7 +107,7 @@ func TestOppositeClientsAtOnceOnEngine(t *testing.T) {
 		}
 		return err
 	})
-	// Whoever came late may have left a container without a pod. A kubelet asks again.
+	// A late create may leave a container without a pod. A kubelet retries the removal.
 	wait(t, func() error {
 		_ = p.stop(t.Context(), k.serve)
 		if err := p.remove(t.Context(), k.serve); err != nil {
@@ -119,8 +118,7 @@ func TestOppositeClientsAtOnceOnEngine(t *testing.T) {
 	k.serve.stop()
 }
 
-// TestTwoCommandsAtOnceOnEngine: two processes with a shim of their own each, which
-// share nothing but the engine.
+// TestTwoCommandsAtOnceOnEngine runs two processes with separate embedded shims on one engine.
 func TestTwoCommandsAtOnceOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -181,8 +179,8 @@ spec:
 	}
 }
 
-// TestRemovedBehindTheBackOnEngine: somebody removes containers with docker. serve
-// says that they are gone, and the pod can be ended as ever.
+// TestRemovedBehindTheBackOnEngine removes containers with docker. serve must report them as gone, and the pod can be
+// removed.
 func TestRemovedBehindTheBackOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -201,7 +199,7 @@ func TestRemovedBehindTheBackOnEngine(t *testing.T) {
 			go func() { sessions <- crishim.run(t.Context(), args...) }()
 		}
 		wait(t, func() error { return p.runs(t.Context(), "sleep 1000") })
-		if _, err := p.onEngine(t.Context()); err != nil { // notes the traces
+		if _, err := p.onEngine(t.Context()); err != nil { // records the traces
 			t.Error(err)
 		}
 		take(p.containerID)
@@ -238,7 +236,7 @@ func TestRemovedBehindTheBackOnEngine(t *testing.T) {
 			}
 			return nil
 		})
-		// Its containers are still there to be found, and go with it.
+		// Its containers can still be found and are removed with it.
 		for _, f := range []func(context.Context, runtimeapi.RuntimeServiceClient) error{p.stop, p.remove, p.remove} {
 			if err := f(t.Context(), k.serve); err != nil {
 				t.Error(err)

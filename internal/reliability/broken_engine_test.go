@@ -15,14 +15,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ailment is a way in which one answer of an engine goes wrong.
+// ailment is a fault in an engine's response.
 type ailment struct {
 	name  string
 	fault fault
-	hangs bool // the engine never answers: serve itself has to end the request
+	hangs bool // the engine never answers, so serve must cancel the request
 }
 
-// engineLimit is how long a serve waits for an engine that hangs.
+// engineLimit is serve's timeout for a hanging engine.
 const engineLimit = 3 * time.Second
 
 func ailments() []ailment {
@@ -34,14 +34,13 @@ func ailments() []ailment {
 		{name: "fails", fault: fault{Answer: answer(http.StatusInternalServerError, `{"message":"it is on fire"}`)}},
 		{name: "fails without a reason", fault: fault{Answer: answer(http.StatusBadGateway, "<html>")}},
 		{name: "hangs", fault: fault{Answer: hang}, hangs: true},
-		{name: "is slow", fault: fault{Before: func() { time.Sleep(300 * time.Millisecond) }}}, // that is what is tested
+		{name: "is slow", fault: fault{Before: func() { time.Sleep(300 * time.Millisecond) }}}, // the delay under test
 	}
 }
 
-// TestEngineBreaksInEveryStepOnEngine has one call to the engine go wrong in the
-// requests of a pod's life, each one that changes something in another way; with
-// CRISHIM_TEST_LONG=1 every call in every way. Every request ends. When the engine is well again, serve
-// tells the truth, takes the request again, and nothing is left.
+// TestEngineBreaksInEveryStepOnEngine breaks one engine call per request of a pod's life. Each call that changes
+// something gets a different fault; with CRISHIM_TEST_LONG=1 each call gets every fault. Every request must end. When
+// the engine has recovered, serve's lists are correct, the request can be repeated, and nothing is left over.
 func TestEngineBreaksInEveryStepOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -65,8 +64,8 @@ func TestEngineBreaksInEveryStepOnEngine(t *testing.T) {
 	short.serve.stop()
 }
 
-// fall lets the nth call to the engine go wrong that a serve makes for a request. What comes before and
-// after goes through a serve that waits for its engine as long as that takes.
+// fall breaks the nth engine call of a request to the serve of breaks. All other requests use a serve that waits for
+// its engine without limit.
 func (k *killer) fall(t *testing.T, breaks *killer, st step, n int, a ailment) {
 	t.Helper()
 	p := k.prepared(t, st)
@@ -97,7 +96,7 @@ func (k *killer) fall(t *testing.T, breaks *killer, st step, n int, a ailment) {
 	k.gone(t, p)
 }
 
-// kept fails the test where a request that has succeeded did not do what it was asked.
+// kept fails the test if a successful request had no effect.
 func (k *killer) kept(t *testing.T, st step, p *pod) {
 	t.Helper()
 	listed, err := p.listed(t.Context(), k.serve)
@@ -106,13 +105,12 @@ func (k *killer) kept(t *testing.T, st step, p *pod) {
 	}
 }
 
-// TestEngineBreaksWhenAskedOnEngine has every call go wrong in every way while
-// serve is asked what there is.
+// TestEngineBreaksWhenAskedOnEngine applies each fault to each call while serve answers read-only requests.
 func TestEngineBreaksWhenAskedOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	well, k := newKiller(t, h), newKiller(t, h, "--runtime-request-timeout", engineLimit.String())
-	p := well.running(t) // however long its engine takes for that
+	p := well.running(t) // uses the serve without a time limit
 	k.proxy.Of(p.id, p.containerID)
 	want := map[string]bool{p.id: true, p.containerID: true}
 	for name, ask := range questions(p) {
@@ -127,7 +125,7 @@ func TestEngineBreaksWhenAskedOnEngine(t *testing.T) {
 			if ctx.Err() != nil || status.Code(err) == codes.Internal && strings.Contains(fmt.Sprint(err), "internal error") {
 				t.Errorf("%s when the engine %s: %v", name, a.name, err)
 			}
-			// A list that needs the engine again, after an exec, fails or is whole.
+			// After an exec a list needs the engine again: it fails or is complete.
 			if listed, err := p.listed(ctx, k.serve); ctx.Err() != nil || err == nil && !maps.Equal(listed, want) {
 				t.Errorf("listed after %s when the engine %s: got %v, %v, want %v", name, a.name, listed, err, want)
 			}
@@ -141,7 +139,7 @@ func TestEngineBreaksWhenAskedOnEngine(t *testing.T) {
 	k.serve.stop()
 }
 
-// running is a pod with a container that runs.
+// running returns a pod with a running container.
 func (k *killer) running(t *testing.T) *pod {
 	t.Helper()
 	return k.prepared(t, step{name: "a running pod", prepare: []func(*pod, context.Context, runtimeapi.RuntimeServiceClient) error{
@@ -149,7 +147,7 @@ func (k *killer) running(t *testing.T) *pod {
 	}})
 }
 
-// questions are the requests that change nothing.
+// questions are the read-only requests.
 func questions(p *pod) map[string]func(context.Context, *serve) error {
 	return map[string]func(context.Context, *serve) error{
 		"Status": func(ctx context.Context, s *serve) error {
@@ -191,8 +189,7 @@ func questions(p *pod) map[string]func(context.Context, *serve) error {
 	}
 }
 
-// TestOneContainerIsBrokenOnEngine: the engine fails whenever it is asked about
-// one container. All others live on.
+// TestOneContainerIsBrokenOnEngine makes the engine fail for one container. All others must work.
 func TestOneContainerIsBrokenOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -204,7 +201,7 @@ func TestOneContainerIsBrokenOnEngine(t *testing.T) {
 		}
 		return fault{}
 	})
-	// A serve that knows nothing yet has to ask about all of them.
+	// A new serve has to inspect all containers.
 	again := startServe(t, k.proxy.Host)
 	for _, s := range []*serve{k.serve, again} {
 		listed, err := well.listed(t.Context(), s)
@@ -235,8 +232,7 @@ func TestOneContainerIsBrokenOnEngine(t *testing.T) {
 	k.serve.stop()
 }
 
-// TestEngineSpeaksAnotherVersionOnEngine: an engine that was exchanged for an older
-// or a newer one is greeted again.
+// TestEngineSpeaksAnotherVersionOnEngine checks that serve renegotiates with an older or newer engine.
 func TestEngineSpeaksAnotherVersionOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -251,7 +247,7 @@ func TestEngineSpeaksAnotherVersionOnEngine(t *testing.T) {
 		k.proxy.Speak(version)
 		k.proxy.Down(false)
 		wait(t, func() error {
-			// An image that nobody can remember: the engine has to answer.
+			// The image is unknown, so it cannot be cached and the engine must answer.
 			_, err := k.serve.images.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: "none/" + strings.ReplaceAll(version, ".", "-")}})
 			if err == nil {
 				_, err = k.serve.Version(t.Context(), &runtimeapi.VersionRequest{})

@@ -16,11 +16,11 @@ func contextWithoutEnd(t testing.TB) context.Context {
 	return context.WithoutCancel(t.Context())
 }
 
-// fewest is what Go itself needs to begin.
+// fewest is the number of descriptors that Go needs to start.
 const fewest = 10
 
-// TestCommandWithoutDescriptorsOnEngine: a command that may open less and less
-// files does its work, or says in a sentence what it could not open.
+// TestCommandWithoutDescriptorsOnEngine lowers the descriptor limit step by step. The command must succeed or report
+// what it could not open.
 func TestCommandWithoutDescriptorsOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -53,8 +53,8 @@ func TestCommandWithoutDescriptorsOnEngine(t *testing.T) {
 	k.serve.stop()
 }
 
-// TestServeWithoutDescriptorsOnEngine: serve refuses what it cannot open, and goes
-// on when it can again.
+// TestServeWithoutDescriptorsOnEngine checks that serve fails requests without free descriptors and recovers
+// afterwards.
 func TestServeWithoutDescriptorsOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -112,8 +112,8 @@ func TestServeWithoutDescriptorsOnEngine(t *testing.T) {
 	k.serve.stop()
 }
 
-// limitFor is the limit with which a process can open so many files more: the kernel
-// compares the number of the next descriptor with it, and numbers in between may be free.
+// limitFor returns the limit that allows more additional descriptors. The kernel compares the limit with the number of
+// the next descriptor, and lower numbers may be free.
 func limitFor(t *testing.T, pid, more int) uint64 {
 	t.Helper()
 	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))

@@ -16,7 +16,7 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// A disk is a small file system of its own.
+// A disk is a small tmpfs.
 type disk struct {
 	t    testing.TB
 	path string
@@ -37,7 +37,7 @@ func newDisk(t testing.TB) disk {
 	return d
 }
 
-// fill leaves no byte.
+// fill uses up all space.
 func (d disk) fill() {
 	d.t.Helper()
 	f, err := os.Create(filepath.Join(d.path, "filler"))
@@ -53,7 +53,7 @@ func (d disk) fill() {
 	}
 }
 
-// relieve makes much room.
+// relieve enlarges the disk.
 func (d disk) relieve() { d.remount(0, "size=64m") }
 
 func (d disk) readOnly(yes bool) {
@@ -73,14 +73,14 @@ func (d disk) remount(flags uintptr, options string) {
 
 const talkLines = 20_000
 
-// talker writes more than a small disk takes, and goes on running.
+// talker returns a container that writes more than a small disk can hold and keeps running.
 func (p *pod) talker() *runtimeapi.ContainerConfig {
 	c := p.container()
 	c.Command = []string{"sh", "-c", fmt.Sprintf("trap 'exit 0' TERM; seq %d; while :; do sleep 1 & wait; done", talkLines)}
 	return c
 }
 
-// complete is an error unless all that a talker says is in its log, once, in order.
+// complete returns an error unless a talker's log has each line once and in order.
 func (p *pod) complete() error {
 	text, err := os.ReadFile(filepath.Join(p.config.GetLogDirectory(), "main.log"))
 	if err != nil {
@@ -113,7 +113,7 @@ func (k *killer) talks(t *testing.T, p *pod) {
 	}
 }
 
-// works reports whether a pod can be used, whatever becomes of its log.
+// works checks that a pod can be used, whatever the state of its log.
 func (k *killer) works(t *testing.T, p *pod) {
 	t.Helper()
 	k.truthful(t, p)
@@ -123,8 +123,8 @@ func (k *killer) works(t *testing.T, p *pod) {
 	}
 }
 
-// TestLogOnAFullDiskOnEngine: the pod lives on, and the log goes on without a gap
-// when there is room again.
+// TestLogOnAFullDiskOnEngine checks that the pod keeps running and that the log continues without a gap when there is
+// space.
 func TestLogOnAFullDiskOnEngine(t *testing.T) {
 	t.Parallel()
 	d := newDisk(t)
@@ -132,7 +132,7 @@ func TestLogOnAFullDiskOnEngine(t *testing.T) {
 	p := k.host.pod(t)
 	p.config.LogDirectory = filepath.Join(d.path, "logs")
 	k.talks(t, p)
-	wait(t, func() error { // the disk is full of log
+	wait(t, func() error { // the log fills the disk
 		var st unix.Statfs_t
 		err := unix.Statfs(d.path, &st)
 		if err == nil && st.Bfree > 0 {
@@ -147,8 +147,8 @@ func TestLogOnAFullDiskOnEngine(t *testing.T) {
 	k.serve.stop()
 }
 
-// TestLogOnAReadOnlyDiskOnEngine: the container starts without its log, which is
-// written whole when it is opened again on a disk that takes it.
+// TestLogOnAReadOnlyDiskOnEngine checks that the container starts without its log and that the complete log is written
+// after a reopen on a writable disk.
 func TestLogOnAReadOnlyDiskOnEngine(t *testing.T) {
 	t.Parallel()
 	d := newDisk(t)
@@ -171,8 +171,8 @@ func TestLogOnAReadOnlyDiskOnEngine(t *testing.T) {
 	k.serve.stop()
 }
 
-// TestSocketOnABadDiskOnEngine: serve refuses to start where it cannot have its
-// socket, and one that runs goes on when the disk beside its socket fills up.
+// TestSocketOnABadDiskOnEngine checks that serve does not start if it cannot create its socket, and that a running
+// serve continues when the socket's disk becomes full.
 func TestSocketOnABadDiskOnEngine(t *testing.T) {
 	t.Parallel()
 	d := newDisk(t)
@@ -204,8 +204,8 @@ func TestSocketOnABadDiskOnEngine(t *testing.T) {
 	other.stop()
 }
 
-// TestCommandOnABadDiskOnEngine: a command that cannot have its private directory
-// says so. It runs where /run/crishim is a disk of its own.
+// TestCommandOnABadDiskOnEngine checks the error if a command cannot create its private directory. /run/crishim is a
+// disk of its own.
 func TestCommandOnABadDiskOnEngine(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -216,7 +216,7 @@ func TestCommandOnABadDiskOnEngine(t *testing.T) {
 	for name, options := range map[string]string{"read-only": "ro,mode=755", "full": "size=4k,nr_inodes=1,mode=755"} {
 		cmd := crishim.command(t.Context(), "ps")
 		script := `mkdir -p /run/crishim && mount -t tmpfs -o ` + options + ` tmpfs /run/crishim && `
-		if name == "read-only" { // where /tmp would do; tests and this program may be on mounts below it
+		if name == "read-only" { // /tmp is the fallback; tests and this program may be on mounts below it
 			script += `mount --rbind /tmp /tmp && mount -o remount,bind,ro /tmp && `
 		}
 		script += `exec crishim "$@"`
@@ -233,8 +233,7 @@ func TestCommandOnABadDiskOnEngine(t *testing.T) {
 	}
 }
 
-// TestManifestOnABadDiskOnEngine: apply says that a volume cannot be written, and
-// does its work as soon as it can.
+// TestManifestOnABadDiskOnEngine checks that apply reports an unwritable volume and succeeds as soon as it is writable.
 func TestManifestOnABadDiskOnEngine(t *testing.T) {
 	t.Parallel()
 	d := newDisk(t)
@@ -287,7 +286,7 @@ data: {key: %s}
 	}
 }
 
-// TestConfigOnABadDisk: a setting that cannot be written leaves the file as it was.
+// TestConfigOnABadDisk checks that a failed write leaves the file unchanged.
 func TestConfigOnABadDisk(t *testing.T) {
 	t.Parallel()
 	d := newDisk(t)
@@ -311,9 +310,8 @@ func TestConfigOnABadDisk(t *testing.T) {
 	}
 }
 
-// TestCNIOnABadDiskOnEngine: the disk with the addresses or the cache of the CNI
-// network is full or read-only. What cannot be set up is taken back, what cannot
-// be freed is kept until it can.
+// TestCNIOnABadDiskOnEngine uses a full or read-only disk for the addresses or the cache of the CNI network. A failed
+// set-up is undone, and a failed release is kept for a retry.
 func TestCNIOnABadDiskOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -350,7 +348,7 @@ func TestCNIOnABadDiskOnEngine(t *testing.T) {
 			second := k.prepared(t, steps()[1])
 			d.readOnly(true)
 			refused("read-only file system", p.run)
-			if name != "addresses" { // host-local says that it freed what it could not
+			if name != "addresses" { // host-local reports success even if it could not release the address
 				refused("read-only file system", second.stop)
 				refused("read-only file system", second.remove)
 			}

@@ -18,7 +18,7 @@ import (
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// dumping is a program on a runtime in memory.
+// dumping returns a program with an in-memory runtime.
 func dumping(t *testing.T) (program, *stubcri.Server) {
 	t.Helper()
 	stub := stubcri.Start(t, stubcri.Options{})
@@ -27,7 +27,7 @@ func dumping(t *testing.T) (program, *stubcri.Server) {
 		"CONTAINER_RUNTIME_ENDPOINT="+stub.Endpoint, "CRI_CONFIG_FILE="+os.DevNull, "CRISHIM_ROOT="+t.TempDir())}, stub
 }
 
-// TestDumpOnAFullDisk: it says so, and leaves nothing of the archive.
+// TestDumpOnAFullDisk checks the error and that no partial archive is left.
 func TestDumpOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	d := newDisk(t)
@@ -42,7 +42,7 @@ func TestDumpOnAFullDisk(t *testing.T) {
 	}
 }
 
-// TestDumpKilled while the runtime hangs: no file was made so far.
+// TestDumpKilled kills the command while the runtime hangs. No file exists at that time.
 func TestDumpKilled(t *testing.T) {
 	t.Parallel()
 	p, stub := dumping(t)
@@ -66,7 +66,7 @@ func TestDumpKilled(t *testing.T) {
 	}
 }
 
-// TestDumpOfAHungRuntime ends when the parts' time is over, with all that the host tells.
+// TestDumpOfAHungRuntime checks that the dump ends at the time limit of its parts and includes the host's data.
 func TestDumpOfAHungRuntime(t *testing.T) {
 	t.Parallel()
 	p, stub := dumping(t)
@@ -82,7 +82,7 @@ func TestDumpOfAHungRuntime(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Size() < 1000 || info.Mode() != 0o600 {
 		t.Errorf("the archive: %v, %v", info, err)
 	}
-	// The lists are there, and no event is about what is on them.
+	// The lists are present, but no details of listed objects.
 	p, stub = dumping(t)
 	for _, method := range []string{"ContainerStatus", "PodSandboxStatus"} {
 		stub.Before(method, func(ctx context.Context) { <-ctx.Done() })
@@ -98,8 +98,8 @@ func TestDumpOfAHungRuntime(t *testing.T) {
 	}
 }
 
-// TestDumpWhileTheEngineHangsOnEngine: an engine that stops in the middle of a dump leaves the parts that it has answered, and
-// each of the others ends with an error.
+// TestDumpWhileTheEngineHangsOnEngine checks that a dump of an engine that stops responding keeps the parts so far, and
+// has an error for each of the others.
 func TestDumpWhileTheEngineHangsOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -153,7 +153,7 @@ func TestDumpWhileTheEngineHangsOnEngine(t *testing.T) {
 	k.serve.stop()
 }
 
-// atEnd is called where a reader ends: all of it has been passed on then.
+// atEnd is a reader that calls the function at EOF, when all data has been forwarded.
 type atEnd func()
 
 func (f atEnd) Read([]byte) (int, error) {
@@ -161,7 +161,7 @@ func (f atEnd) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// partsOf are the parts of a bundle with their errors.
+// partsOf returns the parts of a bundle with their errors.
 func partsOf(t *testing.T, file string) map[string]string {
 	t.Helper()
 	text, err := exec.CommandContext(t.Context(), "tar", "-xzOf", file, "--wildcards", "*/bundle.json").Output()

@@ -14,8 +14,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestEventsAreBrokenOnEngine breaks the stream of the engine's events. What serve
-// lists stays true without it, and what happened meanwhile is told once it is back.
+// TestEventsAreBrokenOnEngine breaks the engine's event stream. serve's lists stay correct, and changes in the meantime
+// are reported when the stream is back.
 func TestEventsAreBrokenOnEngine(t *testing.T) {
 	t.Parallel()
 	for name, broken := range map[string]fault{
@@ -26,7 +26,7 @@ func TestEventsAreBrokenOnEngine(t *testing.T) {
 		"never begins": {Answer: hang},
 	} {
 		if broken.Answer != nil && os.Getenv("CRISHIM_TEST_LONG") == "" {
-			continue // the two that serve hears something of are enough
+			continue // two faults that serve notices are enough
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -66,16 +66,15 @@ func TestEventsAreBrokenOnEngine(t *testing.T) {
 	}
 }
 
-// events listens to what serve reports until the test ends, and makes containers in a pod until
-// serve reports something: what happens before that is never reported. What it returns waits for
-// an event.
+// events subscribes to serve's events until the test ends. It creates containers in a pod until the first event
+// arrives, because earlier changes are not reported. The returned function waits for an event.
 func (k *killer) events(t *testing.T, p *pod) (told func(id string, kind runtimeapi.ContainerEventType)) {
 	t.Helper()
 	stream, err := k.serve.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var mu sync.Mutex // guards what follows
+	var mu sync.Mutex // guards the variables below
 	var heard []string
 	var ended error
 	go func() {

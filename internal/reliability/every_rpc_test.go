@@ -22,10 +22,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// root is the top of the repository.
+// root is the repository's root.
 const root = "../.."
 
-// rpcs are the names of all calls of both services.
+// rpcs lists the methods of both services.
 func rpcs() []string {
 	var names []string
 	for _, d := range []grpc.ServiceDesc{runtimeapi.RuntimeService_ServiceDesc, runtimeapi.ImageService_ServiceDesc} {
@@ -40,11 +40,11 @@ func rpcs() []string {
 	return names
 }
 
-// unsupported are the calls that the engine cannot do.
+// unsupported lists the calls that the engine cannot support.
 var unsupported = []string{"CheckpointContainer", "CheckpointPod", "RestorePod"}
 
-// TestTheDocsNameEveryRPC: docs/cri.md has each call in its table, and says of no
-// other than those that it is not implemented at all.
+// TestTheDocsNameEveryRPC checks that the table in docs/cri.md has each call, and that only the unsupported ones are
+// marked as not implemented.
 func TestTheDocsNameEveryRPC(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "cri.md"))
 	if err != nil {
@@ -72,7 +72,7 @@ func TestTheDocsNameEveryRPC(t *testing.T) {
 	}
 }
 
-// dialAs connects to serve under a name of the services, and notes how calls end.
+// dialAs connects to serve under a service name and records the results of calls.
 func dialAs(t *testing.T, s *serve, name string) (*grpc.ClientConn, func() map[string]codes.Code) {
 	t.Helper()
 	var mu sync.Mutex
@@ -105,7 +105,7 @@ func dialAs(t *testing.T, s *serve, name string) (*grpc.ClientConn, func() map[s
 	}
 }
 
-// all reads a streamed list to its end and gives the ids in it.
+// all reads a streamed list and returns the ids in it.
 func all[M any](t *testing.T, stream grpc.ServerStreamingClient[M], err error, ids func(*M) []string) []string {
 	t.Helper()
 	if err != nil {
@@ -134,8 +134,7 @@ func idsOf[T interface{ GetId() string }](items []T) []string {
 	return ids
 }
 
-// TestEveryRPCOnEngine makes every call of the CRI under both names of the services, in
-// the life of a pod.
+// TestEveryRPCOnEngine makes each CRI call under both service names during the life of a pod.
 func TestEveryRPCOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -153,7 +152,7 @@ func TestEveryRPCOnEngine(t *testing.T) {
 				case slices.Contains(unsupported, rpc):
 					want = codes.Unimplemented
 				case rpc == "PullImage":
-					want = codes.Unavailable // there is no registry
+					want = codes.Unavailable // the registry does not exist
 				}
 				if !called || code != want {
 					t.Errorf("%s: called %t, ended with %s, want %s", rpc, called, code, want)
@@ -165,12 +164,12 @@ func TestEveryRPCOnEngine(t *testing.T) {
 	s.stop()
 }
 
-// everyRPC makes the calls, each with a look at what comes back.
+// everyRPC makes the calls and checks each response.
 func everyRPC(t *testing.T, p *pod, r runtimeapi.RuntimeServiceClient, images runtimeapi.ImageServiceClient) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
-	// fine reports a call that failed, or gave what is not expected.
+	// fine reports a failed call or an unexpected result.
 	fine := func(what string, err error, is bool) {
 		t.Helper()
 		if err != nil || !is {
@@ -267,7 +266,7 @@ func everyRPC(t *testing.T, p *pod, r runtimeapi.RuntimeServiceClient, images ru
 	fine("RemovePodSandbox", p.remove(ctx, r), true)
 }
 
-// streamedRPCs reads the lists that come in parts.
+// streamedRPCs reads the streamed lists.
 func streamedRPCs(t *testing.T, ctx context.Context, p *pod, r runtimeapi.RuntimeServiceClient, images runtimeapi.ImageServiceClient) {
 	t.Helper()
 	pods, err := r.StreamPodSandboxes(ctx, &runtimeapi.StreamPodSandboxesRequest{})
@@ -311,7 +310,7 @@ func streamedRPCs(t *testing.T, ctx context.Context, p *pod, r runtimeapi.Runtim
 	}
 }
 
-// hear gives the events as they come, until the stream ends.
+// hear returns a channel of the stream's events.
 func hear(stream grpc.ServerStreamingClient[runtimeapi.ContainerEventResponse]) <-chan *runtimeapi.ContainerEventResponse {
 	heard := make(chan *runtimeapi.ContainerEventResponse, 1000)
 	go func() {
@@ -327,8 +326,8 @@ func hear(stream grpc.ServerStreamingClient[runtimeapi.ContainerEventResponse]) 
 	return heard
 }
 
-// probeEvents makes containers until one of them is told of: nothing else says when a
-// stream has begun.
+// probeEvents creates containers until one of them is reported, because nothing else tells when a subscription is
+// active.
 func probeEvents(t *testing.T, ctx context.Context, p *pod, r runtimeapi.RuntimeServiceClient, heard <-chan *runtimeapi.ContainerEventResponse) {
 	t.Helper()
 	for attempt := uint32(0); ctx.Err() == nil; attempt++ {
@@ -350,7 +349,7 @@ func probeEvents(t *testing.T, ctx context.Context, p *pod, r runtimeapi.Runtime
 	t.Fatal("the stream never told of a container")
 }
 
-// lifeOf waits for the events of a container that was made, started and stopped.
+// lifeOf waits for the events of a container that was created, started and stopped.
 func lifeOf(heard <-chan *runtimeapi.ContainerEventResponse, id string) error {
 	want := []runtimeapi.ContainerEventType{
 		runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT,

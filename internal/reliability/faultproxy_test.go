@@ -20,45 +20,45 @@ import (
 	"github.com/docker/docker/api/types/filters"
 )
 
-// A fault is what happens to one call. The zero value lets it pass.
+// A fault is applied to a single call. The zero value forwards the call.
 type fault struct {
-	Before func()                    // runs while the call waits to be sent on
-	During func()                    // runs when the engine has the whole request
-	After  func()                    // runs when the engine has answered, before the answer is passed on
-	Answer http.HandlerFunc          // answers in the engine's place
-	Body   func(io.Reader) io.Reader // what is passed on of the engine's answer
+	Before func()                    // called before the request is forwarded
+	During func()                    // called when the engine has received the whole request
+	After  func()                    // called when the engine has answered, before the response is forwarded
+	Answer http.HandlerFunc          // answers instead of the engine
+	Body   func(io.Reader) io.Reader // replaces the body of the engine's response
 }
 
-// rule decides about a call; n counts the calls since the rule was set, from 1.
+// rule selects the fault for a call. n counts the calls since the rule was set, from 1.
 type rule func(n int, call string) fault
 
-// proxy stands between a shim and its Docker engine and lets a test break single calls: before the
-// engine sees them, while it works on them, or after it has answered.
+// proxy is a proxy between a shim and its Docker engine that can break single calls: before the engine receives them,
+// while it handles them, or after it has answered.
 type proxy struct {
-	// Host is its unix:// address.
+	// Host is the proxy's unix:// address.
 	Host string
 
 	server *http.Server
 
-	mu    sync.Mutex // guards all below
+	mu    sync.Mutex // guards the fields below
 	rule  rule
 	event func() fault
-	only  []string // the ids of the containers that events tell of; none: of all
+	only  []string // container ids for the event filter; nil: all
 	calls []string
 	down  bool
-	hung  chan struct{} // closed when the engine goes on; nil while it works
-	api   string        // the only version of the API that is spoken; "": the engine's own
+	hung  chan struct{} // closed when the engine continues; nil while it works
+	api   string        // only API version to offer; "": the engine's own
 	conns map[net.Conn]struct{}
 }
 
-// startProxy runs a proxy to the engine at a unix:// address until the test ends.
+// startProxy starts a proxy for an engine at a unix:// address. It runs until the test ends.
 func startProxy(t testing.TB, engine string) *proxy {
 	t.Helper()
 	socket, ok := strings.CutPrefix(engine, "unix://")
 	if !ok {
 		t.Skipf("the proxy takes an engine on a unix socket, not %s", engine)
 	}
-	dir, err := os.MkdirTemp("/tmp", "flt") // short enough for a socket wherever TMPDIR is
+	dir, err := os.MkdirTemp("/tmp", "flt") // a short path for the socket, independent of TMPDIR
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,17 +89,15 @@ func startProxy(t testing.TB, engine string) *proxy {
 	return p
 }
 
-// Set makes a rule for the calls from now on and forgets those before. Calls
-// that a shim makes by itself, for events (see Events) and to greet the engine, are
-// passed on and not counted.
+// Set sets the rule for later calls and resets the count. Event streams (see Events) and pings are forwarded and not
+// counted, because a shim sends them on its own.
 func (p *proxy) Set(next rule) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rule, p.calls = next, nil
 }
 
-// Events makes a rule for the streams of events from now on; those that are open
-// are cut off, with all other connections.
+// Events sets the rule for later event streams and closes all connections, including open streams.
 func (p *proxy) Events(rule func() fault) {
 	p.mu.Lock()
 	p.event = rule
@@ -107,8 +105,8 @@ func (p *proxy) Events(rule func() fault) {
 	p.cut()
 }
 
-// Of makes the streams of events tell only of these containers from now on; those that are open are cut
-// off. What other tests do on the same engine then makes no shim ask it.
+// Of limits later event streams to these containers and closes open ones, so that other tests on the same engine do not
+// cause calls of the shim.
 func (p *proxy) Of(containers ...string) {
 	p.mu.Lock()
 	p.only = containers
@@ -116,7 +114,7 @@ func (p *proxy) Of(containers ...string) {
 	p.cut()
 }
 
-// narrowed is a request for events with Of's containers among its filters.
+// narrowed adds the containers from Of to the filters of an event request.
 func (p *proxy) narrowed(r *http.Request) (*http.Request, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,15 +136,14 @@ func (p *proxy) narrowed(r *http.Request) (*http.Request, error) {
 	return r, err
 }
 
-// Calls are the counted calls since the rule was set, such as "POST /containers/create".
+// Calls returns the counted calls since the rule was set, such as "POST /containers/create".
 func (p *proxy) Calls() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return append([]string(nil), p.calls...)
 }
 
-// Down makes the engine look stopped: every connection is cut, new ones at
-// once. Down(false) brings it back.
+// Down simulates a stopped engine: all connections are closed, also new ones. Down(false) ends this.
 func (p *proxy) Down(down bool) {
 	p.mu.Lock()
 	p.down = down
@@ -156,8 +153,8 @@ func (p *proxy) Down(down bool) {
 	}
 }
 
-// Freeze makes the engine look like one that was sent SIGSTOP, and thaw goes on:
-// connections are taken, and no request is answered meanwhile, not even a ping.
+// Freeze simulates an engine stopped by SIGSTOP: it accepts connections but answers no request, not even a ping. thaw
+// ends this.
 func (p *proxy) Freeze() (thaw func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,8 +174,8 @@ func (p *proxy) frozen() chan struct{} {
 	return p.hung
 }
 
-// Speak makes the engine one that knows a single version of the API, such as
-// "1.40", as after an upgrade or its opposite. Connections go on.
+// Speak simulates an engine that only supports a single API version, such as "1.40", as after an upgrade or downgrade.
+// Connections stay open.
 func (p *proxy) Speak(version string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -200,7 +197,7 @@ func (p *proxy) cut() {
 	clear(p.conns)
 }
 
-// track keeps connections after they are hijacked too: until they are cut.
+// track keeps connections, including hijacked ones, until they are cut.
 func (p *proxy) track(c net.Conn, state http.ConnState) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -234,7 +231,7 @@ func (p *proxy) handler(transport http.RoundTripper, quiet *log.Logger) http.Han
 		f := p.faultOf(r)
 		r, err := p.narrowed(r)
 		if err != nil {
-			panic(err) // shims ask with filters that can be read
+			panic(err) // shims send valid filters
 		}
 		if f.Before != nil {
 			f.Before()
@@ -302,7 +299,7 @@ type faultBody struct {
 
 func (b *faultBody) Close() error { return b.under.Close() }
 
-// answer answers with a status and a text in the engine's place.
+// answer returns a handler that responds with a status and a message.
 func answer(status int, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -311,21 +308,21 @@ func answer(status int, text string) http.HandlerFunc {
 	}
 }
 
-// hang never answers; it ends when the client leaves.
+// hang never answers. It returns when the client disconnects.
 func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-// cut ends the connection without a word.
+// cut closes the connection without a response.
 func cut(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-// garble passes something on that is no answer at all.
+// garble replaces a response by invalid data.
 func garble(io.Reader) io.Reader {
 	return strings.NewReader("<html>\x00\x1b[2J this is not the engine {")
 }
 
-// errCut is what truncate ends with.
+// errCut is the final error of truncate's reader.
 var errCut = errors.New("cut")
 
-// truncate passes n bytes on and then breaks the connection.
+// truncate forwards n bytes and then breaks the connection.
 func truncate(n int64) func(io.Reader) io.Reader {
 	return func(r io.Reader) io.Reader { return io.MultiReader(io.LimitReader(r, n), broken{}) }
 }

@@ -14,9 +14,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestEngineHangsOnEngine: an engine that was sent SIGSTOP keeps its connections and
-// answers nothing. serve says so within 15 s, takes it back within 10 s, and calls end at
-// their deadline meanwhile.
+// TestEngineHangsOnEngine simulates an engine stopped by SIGSTOP, which keeps its connections and answers nothing.
+// serve reports this within 15 s and the recovery within 10 s. Calls in between end at their deadline.
 func TestEngineHangsOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -24,9 +23,9 @@ func TestEngineHangsOnEngine(t *testing.T) {
 	s := startServe(t, proxy.Host)
 	ready := func(want bool) func() error { return func() error { return s.ready(t.Context(), want) } }
 	wait(t, ready(true))
-	wait(t, func() error { // until lists come from memory: then only a look at the engine tells
+	wait(t, func() error { // until lists are cached, so that only the ping detects the hang
 		var before int
-		for range 2 { // the first one reads what others have just changed
+		for range 2 { // the first one reads changes by other tests
 			before = len(proxy.Calls())
 			if _, err := s.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{}); err != nil {
 				return err
@@ -59,7 +58,7 @@ func TestEngineHangsOnEngine(t *testing.T) {
 	}
 }
 
-// ready is an error unless RuntimeReady is what is wanted, with a reason where it is false.
+// ready returns an error unless RuntimeReady is as wanted, with a reason if false.
 func (s *serve) ready(ctx context.Context, want bool) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -79,8 +78,8 @@ func (s *serve) ready(ctx context.Context, want bool) error {
 	return errors.New("there is no condition RuntimeReady")
 }
 
-// TestEngineGoesAndComesBackOnEngine: serve says that the engine is away and why. When it is
-// back, serve is ready, lists what there is, and reports what happened meanwhile as events.
+// TestEngineGoesAndComesBackOnEngine checks that serve reports why the engine is unavailable. After the engine's return
+// serve is ready, lists the containers and reports the changes in the meantime as events.
 func TestEngineGoesAndComesBackOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

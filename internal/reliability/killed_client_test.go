@@ -13,9 +13,8 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// clientLines are commands that are killed, by what has to be there for each:
-// nothing, a pod, a created, or a running container. POD, CONTAINER and NAME stand
-// for what there is.
+// clientLines returns the commands to kill by the state they need: nothing, a pod, a created or a running container.
+// POD, CONTAINER and NAME are placeholders for its objects.
 func clientLines() map[string][]string {
 	return map[string][]string{
 		"":        {"runp POD.json", "apply -f POD.yaml", "run -d --name NAME --label test=NAME --no-pull IMAGE sleep 1000", "images", "inspecti IMAGE"},
@@ -28,9 +27,8 @@ func clientLines() map[string][]string {
 	}
 }
 
-// TestCommandKilledInTheMiddleOnEngine kills a command with SIGKILL while the engine
-// works for it, with a shim of its own and through serve. What is listed then is
-// true, the pod can be removed, and nothing is left of the command. With
+// TestCommandKilledInTheMiddleOnEngine kills a command with SIGKILL during an engine call, both with an embedded shim
+// and through serve. Lists are correct afterwards, the pod can be removed, and nothing is left of the command. With
 // CRISHIM_TEST_LONG=1 it is killed in each of its calls.
 func TestCommandKilledInTheMiddleOnEngine(t *testing.T) {
 	t.Parallel()
@@ -59,7 +57,7 @@ func TestCommandKilledInTheMiddleOnEngine(t *testing.T) {
 	all.Wait()
 }
 
-// clientKiller runs commands that have a /run/crishim of their own.
+// clientKiller runs commands with their own /run/crishim.
 type clientKiller struct {
 	*killer
 	run string
@@ -70,7 +68,7 @@ func newClientKiller(t *testing.T, h host) *clientKiller {
 	return &clientKiller{newKiller(t, h), t.TempDir()}
 }
 
-// start begins a command and gives what ends it, and a channel for its end.
+// start starts a command and returns a function that kills it and a channel that is closed at its end.
 func (c *clientKiller) start(t *testing.T, endpoint string, args []string) (kill func(), ended <-chan struct{}) {
 	t.Helper()
 	cmd := c.host.crishim(t, endpoint).shell(context.WithoutCancel(t.Context()),
@@ -88,24 +86,24 @@ func (c *clientKiller) start(t *testing.T, endpoint string, args []string) (kill
 	return func() { _ = syscall.Kill(cmd.Process.Pid, syscall.SIGKILL) }, done
 }
 
-// kill makes a command again and again, and kills it in another call each time.
+// kill runs a command repeatedly and kills it in a different call each time.
 func (c *clientKiller) kill(t *testing.T, endpoint, state, line string) {
 	t.Helper()
-	last := 0 // where more calls come as long as it lives
+	last := 0 // last call to kill in, for commands whose calls do not end
 	if strings.HasPrefix(line, "exec") && os.Getenv("CRISHIM_TEST_LONG") != "" {
 		last = c.callsOfExec(t, endpoint, state, line)
 	}
 	for n := 1; ; n++ {
 		p := c.inState(t, state)
 		args := c.words(t, p, line)
-		if strings.HasPrefix(line, "apply") { // which labels containers as a kubelet does
+		if strings.HasPrefix(line, "apply") { // apply labels containers like a kubelet
 			p.label = "io.kubernetes.pod.name=" + p.config.GetMetadata().GetName()
 		}
 		var killed atomic.Bool
-		reach := make(chan func(), 1) // the command, once it is there to be killed
+		reach := make(chan func(), 1) // receives the kill function once the command runs
 		var once sync.Once
 		c.proxy.Set(func(call int, name string) fault {
-			// Of what only reads, one call stands for all.
+			// One read-only call represents all.
 			if call < n || call > 1 && name[0] == 'G' && os.Getenv("CRISHIM_TEST_LONG") == "" && !c.reads(line) {
 				return fault{}
 			}
@@ -118,7 +116,7 @@ func (c *clientKiller) kill(t *testing.T, endpoint, state, line string) {
 		})
 		kill, ended := c.start(t, endpoint, args)
 		reach <- kill
-		if strings.HasPrefix(line, "exec") { // which goes on until somebody ends it
+		if strings.HasPrefix(line, "exec") { // an exec runs until it is killed
 			wait(t, func() error {
 				if len(reach) > 0 {
 					return fmt.Errorf("%s makes no call", line)
@@ -128,9 +126,9 @@ func (c *clientKiller) kill(t *testing.T, endpoint, state, line string) {
 		}
 		<-ended
 		c.proxy.Set(nil)
-		once.Do(func() {}) // from here on nothing is killed
+		once.Do(func() {}) // no more kills from here on
 		t.Logf("%s through %s, killed in call %d: %t", line, strings.SplitN(endpoint, ":", 2)[0], n, killed.Load())
-		// The next command clears away what the killed one left.
+		// The next command removes the leftovers of the killed one.
 		if next, done := c.start(t, embedded(c.host.endpoint()), []string{"pods"}); next != nil {
 			<-done
 		}
@@ -138,7 +136,7 @@ func (c *clientKiller) kill(t *testing.T, endpoint, state, line string) {
 			t.Errorf("%s: left in /run/crishim: %v, %v", line, left, err)
 		}
 		c.truthful(t, p)
-		wait(t, func() error { // what the engine was still at comes to light later
+		wait(t, func() error { // pending engine operations may finish late
 			ids, err := p.sandboxes(t.Context(), c.serve)
 			if err != nil {
 				return err
@@ -159,7 +157,7 @@ func (c *clientKiller) kill(t *testing.T, endpoint, state, line string) {
 	}
 }
 
-// callsOfExec are those that an exec makes until its process runs.
+// callsOfExec returns the number of calls that an exec makes until its process runs.
 func (c *clientKiller) callsOfExec(t *testing.T, endpoint, state, line string) int {
 	t.Helper()
 	p := c.inState(t, state)
@@ -173,7 +171,7 @@ func (c *clientKiller) callsOfExec(t *testing.T, endpoint, state, line string) i
 	return calls
 }
 
-// reads reports whether a command changes nothing.
+// reads reports whether a command is read-only.
 func (c *clientKiller) reads(line string) bool {
 	switch strings.Fields(line)[0] {
 	case "images", "inspecti", "inspectp", "pods", "logs", "ps", "inspect", "stats", "statsp", "gc", "cp":
@@ -200,7 +198,7 @@ func (c *clientKiller) inState(t *testing.T, state string) *pod {
 	return p
 }
 
-// words are a line's arguments about a pod.
+// words returns a command's arguments for a pod.
 func (c *clientKiller) words(t *testing.T, p *pod, line string) []string {
 	t.Helper()
 	name := p.config.GetMetadata().GetName()

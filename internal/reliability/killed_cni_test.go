@@ -12,9 +12,8 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// wrapper stands in a CNI plugin's place. Where the file "kill" names the call,
-// it ends serve: in place of its work, when it is done, or, as a stray, along with
-// the plugin that has started it, before it does its work all the same.
+// wrapper replaces a CNI plugin. If the file "kill" names the call, it kills serve: instead of the plugin's work, after
+// it, or, as a stray, together with the plugin's parent before it does its work anyway.
 const wrapper = `#!/bin/sh
 hit() {
 	[ "$(cat %[1]s/kill)" = "$CNI_COMMAND %[3]s $1" ] || return 1
@@ -36,9 +35,9 @@ exit $status
 
 const pluginDir = "/usr/lib/cni"
 
-// cniNode is a CNI network of its own, whose plugins can kill serve.
+// cniNode is a CNI network whose plugins can kill serve.
 type cniNode struct {
-	dir              string // conf and bin are below
+	dir              string // parent of conf and bin
 	cache, addresses string
 }
 
@@ -85,8 +84,7 @@ func (n cniNode) flags() []string {
 	}
 }
 
-// reserved are the files below the network's directories that stand for an
-// attachment or an address.
+// reserved lists the network's files for attachments and addresses.
 func (n cniNode) reserved(t *testing.T) []string {
 	t.Helper()
 	var found []string
@@ -107,8 +105,8 @@ func (n cniNode) reserved(t *testing.T) []string {
 	return found
 }
 
-// TestServeKilledInCNIPluginsOnEngine kills serve while a CNI plugin works, before
-// and after each one in the chain: no address and no attachment is left.
+// TestServeKilledInCNIPluginsOnEngine kills serve before and after each plugin of the chain. No address and no
+// attachment may be left.
 func TestServeKilledInCNIPluginsOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -134,9 +132,8 @@ func TestServeKilledInCNIPluginsOnEngine(t *testing.T) {
 	k.serve.stop()
 }
 
-// TestStrayCNIPluginOnEngine: a plugin goes on when serve and the plugin that
-// started it are killed, and takes an address when the pod is being stopped
-// already, or was removed with docker.
+// TestStrayCNIPluginOnEngine covers a plugin that survives serve and the plugin that started it. It reserves an address
+// while the pod is already being stopped, or after it was removed with docker.
 func TestStrayCNIPluginOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -158,7 +155,7 @@ func TestStrayCNIPluginOnEngine(t *testing.T) {
 	k.serve.stop()
 }
 
-// kill makes a request in which a plugin kills serve, and waits until it has.
+// kill makes a request in which a plugin kills serve, and waits for that.
 func (n cniNode) kill(t *testing.T, k *killer, st step, when string) *pod {
 	t.Helper()
 	p := k.prepared(t, st)
@@ -168,7 +165,7 @@ func (n cniNode) kill(t *testing.T, k *killer, st step, when string) *pod {
 		t.Fatalf("%s: serve was not killed", when)
 	}
 	k.serve.kill()
-	wait(t, func() error { // the plugin is not serve's to end
+	wait(t, func() error { // serve does not control this plugin
 		text, err := os.ReadFile(filepath.Join(n.dir, "kill"))
 		if err == nil && strings.TrimSpace(string(text)) != "" {
 			err = fmt.Errorf("the plugin has not come to %s", text)
@@ -179,7 +176,7 @@ func (n cniNode) kill(t *testing.T, k *killer, st step, when string) *pod {
 	return p
 }
 
-// strayed waits until the stray is done.
+// strayed waits until the stray plugin has finished.
 func (n cniNode) strayed(t *testing.T) {
 	t.Helper()
 	wait(t, func() error { return os.Remove(filepath.Join(n.dir, "strayed")) })

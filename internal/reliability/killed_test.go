@@ -13,13 +13,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// step is a request in which serve is killed, and what has to be there for it.
+// step is a request in which serve is killed, and its preparation.
 type step struct {
 	name    string
 	prepare []func(*pod, context.Context, runtimeapi.RuntimeServiceClient) error
 	call    func(*pod, context.Context, runtimeapi.RuntimeServiceClient) error
-	short   bool                                      // in every run of the tests
-	done    func(p *pod, listed map[string]bool) bool // what is listed once it has succeeded
+	short   bool                                      // included in short test runs
+	done    func(p *pod, listed map[string]bool) bool // checks the list after success
 }
 
 func steps() []step {
@@ -33,8 +33,7 @@ func steps() []step {
 	}
 }
 
-// A point is where serve is killed: at the nth call to the engine that a request
-// makes, while the engine works on it or when it has answered.
+// A point is the time at which serve is killed: during or after the nth engine call of a request.
 type point struct {
 	n      int
 	during bool
@@ -47,10 +46,8 @@ func (p point) String() string {
 	return fmt.Sprintf("after call %d", p.n)
 }
 
-// TestServeKilledAtEveryStepOnEngine kills serve with SIGKILL at every call to the
-// engine that the requests of a pod's life make. The next serve tells the truth
-// about what is there, the request can be made again, the pod can be removed, and
-// nothing of it is left.
+// TestServeKilledAtEveryStepOnEngine kills serve with SIGKILL at each engine call of the requests of a pod's life. The
+// next serve lists the actual state, the request can be repeated, the pod can be removed, and nothing is left over.
 func TestServeKilledAtEveryStepOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -64,8 +61,8 @@ func TestServeKilledAtEveryStepOnEngine(t *testing.T) {
 	all.Wait()
 }
 
-// killAtEveryStep deals the points of a request to several serves, which work at
-// the same time: almost all of it is waiting for the engine.
+// killAtEveryStep distributes the points of a request over several concurrent serves, because most of the time is spent
+// waiting for the engine.
 func killAtEveryStep(t *testing.T, h host, st step) {
 	first := newKiller(t, h)
 	points := first.points(t, st)
@@ -85,10 +82,10 @@ func killAtEveryStep(t *testing.T, h host, st step) {
 	all.Wait()
 }
 
-// killers is how many serves are killed at the same time in one request.
+// killers is the number of concurrent serves per request.
 const killers = 4
 
-// killer is a serve whose engine calls can end it.
+// killer is a serve that is killed by its engine calls.
 type killer struct {
 	host  host
 	proxy *proxy
@@ -101,14 +98,14 @@ func newKiller(t *testing.T, h host, flags ...string) *killer {
 	return &killer{h, proxy, startServe(t, proxy.Host, flags...)}
 }
 
-// points lets a request pass once and gives a point for each call to the engine.
+// points makes a request once and returns a point for each engine call.
 func (k *killer) points(t *testing.T, st step) []point {
 	t.Helper()
 	calls := k.calls(t, st)
 	var points []point
 	for i, call := range calls {
 		points = append(points, point{n: i + 1})
-		if call[0] != 'G' { // what only reads can be cut off anywhere
+		if call[0] != 'G' { // read-only calls can be interrupted at any time
 			points = append(points, point{n: i + 1, during: true})
 		}
 	}
@@ -118,7 +115,7 @@ func (k *killer) points(t *testing.T, st step) []point {
 	return points
 }
 
-// calls are those to the engine that a request makes when all is well.
+// calls returns the engine calls of an undisturbed request.
 func (k *killer) calls(t *testing.T, st step) []string {
 	t.Helper()
 	p := k.prepared(t, st)
@@ -158,7 +155,7 @@ func (k *killer) kill(t *testing.T, st step, at point) {
 		}
 	})
 	_ = st.call(p, t.Context(), k.serve)
-	once.Do(k.serve.kill) // where the request made fewer calls than before
+	once.Do(k.serve.kill) // in case the request made fewer calls than before
 	k.proxy.Set(nil)
 	k.serve.start()
 	t.Logf("%s, killed %v", st.name, at)
@@ -167,8 +164,7 @@ func (k *killer) kill(t *testing.T, st step, at point) {
 	k.gone(t, p)
 }
 
-// truthful compares what serve lists with what the engine has. An engine whose
-// client is gone may still be at work.
+// truthful compares serve's lists with the engine. The engine may still be busy with an abandoned request.
 func (k *killer) truthful(t *testing.T, p *pod) {
 	t.Helper()
 	wait(t, func() error {
@@ -187,7 +183,7 @@ func (k *killer) truthful(t *testing.T, p *pod) {
 	})
 }
 
-// again makes the request once more, as a kubelet does that got no answer.
+// again repeats the request, like a kubelet without a response.
 func (k *killer) again(t *testing.T, st step, p *pod) {
 	t.Helper()
 	if err := st.call(p, t.Context(), k.serve); err != nil && status.Code(err) != codes.AlreadyExists {

@@ -9,9 +9,9 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// TestNothingRuns: on a node without any runtime a command lists where it looked.
+// TestNothingRuns checks that a command lists the probed endpoints on a node without a runtime.
 func TestNothingRuns(t *testing.T) {
-	// An empty /run in a mount namespace of its own has no socket of any runtime.
+	// An empty /run in a private mount namespace contains no runtime's socket.
 	script := `mount --make-rprivate / && mount -t tmpfs none /run && mount -t tmpfs none "$(readlink -f /var/lib)" || exit 99; exec crishim ps`
 	cmd := exec.Command("unshare", "--mount", "sh", "-c", script)
 	cmd.Env = append(cmd.Environ(), "HOME="+t.TempDir(), "CRI_CONFIG_FILE="+os.DevNull, "DOCKER_HOST=", "DOCKER_CONTEXT=", "CONTAINER_RUNTIME_ENDPOINT=")

@@ -18,7 +18,7 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 )
 
-// A host sees what pods leave on the machine, beside any shim.
+// A host checks for leftovers of pods on the machine, independent of any shim.
 type host struct {
 	engine *docker.Client
 }
@@ -30,15 +30,15 @@ func newHost(t testing.TB) host {
 
 func (h host) endpoint() string { return h.engine.Endpoint().Host }
 
-// A pod is what a test asks a shim for, and how to find what came of it.
+// A pod is a test's pod config, and the ids of the resulting objects.
 type pod struct {
 	host   host
 	config *runtimeapi.PodSandboxConfig
 
-	label string // what all its engine containers have, and only they
+	label string // label of all engine containers of the pod, and of no others
 
-	id, containerID string   // "": not made, or nobody told
-	traces          []string // no mount may have one of them in the end
+	id, containerID string   // "": not created or not reported
+	traces          []string // no mount may contain one of these at the end
 }
 
 func (h host) pod(t testing.TB) *pod {
@@ -95,7 +95,7 @@ func (p *pod) remove(ctx context.Context, s runtimeapi.RuntimeServiceClient) err
 	return err
 }
 
-// onEngine are the pod's containers as the engine has them, with whether they run.
+// onEngine returns the pod's containers in the engine, and whether they run.
 func (p *pod) onEngine(ctx context.Context) (map[string]bool, error) {
 	list, err := p.host.engine.ContainerList(ctx, container.ListOptions{
 		All: true, Filters: filters.NewArgs(filters.Arg("label", p.label)),
@@ -108,7 +108,7 @@ func (p *pod) onEngine(ctx context.Context) (map[string]bool, error) {
 	return found, err
 }
 
-// runs is an error unless a command runs in the pod's container.
+// runs returns an error unless a command runs in the pod's container.
 func (p *pod) runs(ctx context.Context, command string) error {
 	r, err := p.host.engine.ContainerTop(ctx, p.containerID, nil)
 	if err == nil && !strings.Contains(fmt.Sprint(r.Processes), command) {
@@ -117,9 +117,8 @@ func (p *pod) runs(ctx context.Context, command string) error {
 	return err
 }
 
-// trace notes what belongs to an engine container outside of the engine. The
-// file that a network namespace was mounted on may stay for a minute: the
-// engine collects those now and then.
+// trace records paths outside the engine that belong to an engine container. The mount point of a network namespace may
+// remain for a minute, because the engine removes those periodically.
 func (p *pod) trace(ctx context.Context, id string) {
 	c, err := p.host.engine.ContainerInspect(ctx, id)
 	if err != nil {
@@ -131,8 +130,7 @@ func (p *pod) trace(ctx context.Context, id string) {
 	}
 }
 
-// listed are the pod's sandboxes and containers as a shim tells them. All that
-// is listed must have a status that says the same.
+// listed returns the pod's sandboxes and containers from a shim's lists and checks that each has a matching status.
 func (p *pod) listed(ctx context.Context, s runtimeapi.RuntimeServiceClient) (map[string]bool, error) {
 	found := map[string]bool{}
 	selector := map[string]string{"test": p.uid()}
@@ -167,7 +165,7 @@ func (p *pod) listed(ctx context.Context, s runtimeapi.RuntimeServiceClient) (ma
 	return found, nil
 }
 
-// sandboxes are the ids of the pod's sandboxes that a shim lists.
+// sandboxes returns the ids of the pod's sandboxes in a shim's list.
 func (p *pod) sandboxes(ctx context.Context, s runtimeapi.RuntimeServiceClient) ([]string, error) {
 	r, err := s.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{"test": p.uid()}}})
 	var ids []string
@@ -177,7 +175,7 @@ func (p *pod) sandboxes(ctx context.Context, s runtimeapi.RuntimeServiceClient) 
 	return ids, err
 }
 
-// left is an error while something of the pod is on the machine.
+// left returns an error while something of the pod remains on the machine.
 func (p *pod) left(ctx context.Context) error {
 	found, err := p.onEngine(ctx)
 	if err != nil {
@@ -197,7 +195,7 @@ func (p *pod) left(ctx context.Context) error {
 			return fmt.Errorf("a mount of %s", trace)
 		}
 	}
-	// The log itself belongs to the one who asked for it; nothing may be beside it.
+	// The log belongs to the caller. No other file may remain.
 	files, _ := os.ReadDir(p.config.GetLogDirectory())
 	for _, f := range files {
 		if f.Name() != "main.log" {
@@ -207,7 +205,7 @@ func (p *pod) left(ctx context.Context) error {
 	return nil
 }
 
-// sweep removes what a failed test leaves, so that it spoils no other.
+// sweep removes leftovers of a failed test, so that they do not affect others.
 func (p *pod) sweep(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)

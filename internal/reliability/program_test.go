@@ -1,6 +1,5 @@
-// Package reliability holds tests that break things on purpose around the whole
-// program: serve is killed at every step, engines come and go under load, disks
-// are full. docs/reliability.md says what is promised; nothing here is shipped.
+// Package reliability tests the whole program under faults: serve is killed at each step, engines come and go under
+// load, disks are full. docs/reliability.md lists the guarantees. The package has no product code.
 package reliability
 
 import (
@@ -14,16 +13,16 @@ import (
 	"testing"
 )
 
-// A program is crishim as a user calls it, on one endpoint.
+// A program is crishim as a user runs it, with one endpoint.
 type program struct {
 	t     testing.TB
 	env   []string
 	stdin string
 }
 
-// ended is how a command ended.
+// ended is the result of a command.
 type ended struct {
-	code     int // -1: by a signal
+	code     int // -1: killed by a signal
 	out, err string
 }
 
@@ -33,7 +32,7 @@ func (h host) crishim(t testing.TB, endpoint string) program {
 		"CONTAINER_RUNTIME_ENDPOINT="+endpoint, "CRI_CONFIG_FILE="+os.DevNull, "DOCKER_HOST="+h.endpoint(), "CRISHIM_ROOT="+t.TempDir())}
 }
 
-// embedded is the endpoint of a shim that lives as long as the command.
+// embedded returns the endpoint of an embedded shim, which lives as long as the command.
 func embedded(engine string) string { return "docker://" + engine[len("unix://"):] }
 
 func (p program) command(ctx context.Context, args ...string) *exec.Cmd {
@@ -42,7 +41,7 @@ func (p program) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run waits for the command's end.
+// run runs a command to its end.
 func (p program) run(ctx context.Context, args ...string) ended {
 	p.t.Helper()
 	return p.wait(p.command(ctx, args...))
@@ -60,7 +59,7 @@ func (p program) wait(cmd *exec.Cmd) ended {
 	return ended{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
-// file writes a file for a command.
+// file writes an input file for a command.
 func (p *pod) file(t testing.TB, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -77,5 +76,5 @@ func (p program) shell(ctx context.Context, script string, args ...string) *exec
 	return cmd
 }
 
-// newMounts gives a process a mount namespace of its own: what it mounts goes with it.
+// newMounts gives a process its own mount namespace, so that its mounts disappear with it.
 func newMounts() *syscall.SysProcAttr { return &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS} }

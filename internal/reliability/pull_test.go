@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// TestEngineGoesAwayInAPullOnEngine takes the engine away while a layer comes.
+// TestEngineGoesAwayInAPullOnEngine disconnects the engine during the download of a layer.
 func TestEngineGoesAwayInAPullOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -56,10 +56,10 @@ func TestEngineGoesAwayInAPullOnEngine(t *testing.T) {
 	s.stop()
 }
 
-// slowRegistry has one image, whose layer comes when it is told to.
+// slowRegistry has one image, whose layer the test releases.
 type slowRegistry struct {
 	image string
-	asked chan struct{} // told when the layer is asked for
+	asked chan struct{} // receives a value when the layer is requested
 	send  chan struct{}
 }
 

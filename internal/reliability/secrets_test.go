@@ -12,9 +12,8 @@ import (
 	"testing"
 )
 
-// TestSecretsStaySecretOnEngine gives secrets to every verb that takes some, with
-// all that can be said about it being said: in what crishim prints, in serve's log,
-// in its dumps and in the list of processes there is none of them.
+// TestSecretsStaySecretOnEngine passes secrets to all verbs that accept them, with maximal verbosity. They must not
+// occur in crishim's output, serve's log and dumps, or process arguments.
 func TestSecretsStaySecretOnEngine(t *testing.T) {
 	h := newHost(t)
 	metrics := freeAddress(t)
@@ -24,11 +23,11 @@ func TestSecretsStaySecretOnEngine(t *testing.T) {
 	p := h.pod(t)
 	name := p.config.GetMetadata().GetName()
 	p.label = "io.kubernetes.pod.name=" + name
-	// Given as arguments they are in the list of processes, by the user's own will.
+	// Secrets in the user's own arguments are visible in the process list.
 	typed, hidden := "typed"+rand.Text(), "hidden"+rand.Text()
 	watcher := watchProcesses(t, hidden)
 
-	const image = "127.0.0.1:1/none:1" // nobody listens there
+	const image = "127.0.0.1:1/none:1" // nothing listens there
 	auths := p.file(t, "auth.json", fmt.Sprintf(`{"auths":{"127.0.0.1:1":{"auth":%q,"identitytoken":%q}}}`, encoded("u:"+hidden), hidden))
 	podFile := p.json(t, p.config)
 	config := func(text string) string { return p.file(t, "main.yaml", text) }
@@ -132,7 +131,7 @@ stringData: {.dockerconfigjson: '{"auths":{"127.0.0.1:1":{"auth":%q}}}'}
 
 func encoded(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 
-// secretIn shows where a secret is, as it is or in base64, "" if nowhere.
+// secretIn returns the context of a secret in text, plain or in base64, or "".
 func secretIn(text string, secrets ...string) string {
 	for _, secret := range secrets {
 		for _, form := range []string{secret, encoded(secret), encoded("u:" + secret)} {
@@ -144,8 +143,8 @@ func secretIn(text string, secrets ...string) string {
 	return ""
 }
 
-// watchProcesses looks at the arguments of all processes, again and again, until
-// the returned function is called, which tells those that have a secret in them.
+// watchProcesses polls the arguments of all processes until the returned function is called. That function returns the
+// command lines that contain the secret.
 func watchProcesses(t *testing.T, secret string) func() []string {
 	t.Helper()
 	stop, found := make(chan struct{}), make(chan []string)

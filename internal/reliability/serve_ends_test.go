@@ -20,8 +20,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestServeOnSystemdsSocket: serve takes the socket that it is started for, tells
-// systemd how it does, and leaves the socket to systemd.
+// TestServeOnSystemdsSocket checks that serve uses a socket from systemd, reports its state to systemd and does not
+// remove the socket.
 func TestServeOnSystemdsSocket(t *testing.T) {
 	t.Parallel()
 	s := newServe(t, "unix:///nonexistent/engine.sock")
@@ -37,7 +37,7 @@ func TestServeOnSystemdsSocket(t *testing.T) {
 	}
 	defer passed.Close()
 	notify := filepath.Join(t.TempDir(), "n")
-	if len(notify) > 100 { // what fits into a socket's address
+	if len(notify) > 100 { // maximum length of a socket address
 		notify = filepath.Join(s.dir, "n")
 	}
 	told, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: notify, Net: "unixgram"})
@@ -46,7 +46,7 @@ func TestServeOnSystemdsSocket(t *testing.T) {
 	}
 	defer told.Close()
 	s.args[2] = "fd://"
-	// The variable holds the number of the process itself.
+	// LISTEN_PID must be the pid of the process itself.
 	start := func(sockets string) {
 		cmd := exec.Command("sh", append([]string{"-c", `LISTEN_PID=$$ exec crishim "$@"`, "sh"}, s.args...)...)
 		cmd.Env = append(os.Environ(), "LISTEN_FDS="+sockets, "NOTIFY_SOCKET="+notify)
@@ -100,7 +100,7 @@ func TestServeOnSystemdsSocket(t *testing.T) {
 		t.Errorf("systemd's socket: got %v, %v", info, err)
 	}
 
-	// A call meanwhile, as during an upgrade, waits for the next serve.
+	// A call during the restart, as in an upgrade, waits for the next serve.
 	conn, err := grpc.NewClient(s.endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -118,9 +118,8 @@ func TestServeOnSystemdsSocket(t *testing.T) {
 	}
 }
 
-// TestServeEndsWithOpenSessionsOnEngine: at SIGTERM running requests come to their
-// end, streams of events end, and sessions are cut off with a reason and what they
-// started. The container does not notice.
+// TestServeEndsWithOpenSessionsOnEngine checks SIGTERM: running requests complete, event streams end, and sessions are
+// closed with a reason and their processes killed. The container is not affected.
 func TestServeEndsWithOpenSessionsOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -205,7 +204,7 @@ func TestServeEndsWithOpenSessionsOnEngine(t *testing.T) {
 	}
 }
 
-// TestServeOutlivesTheReaderOfItsLog: as journald's restart is no end of services.
+// TestServeOutlivesTheReaderOfItsLog simulates a restart of journald.
 func TestServeOutlivesTheReaderOfItsLog(t *testing.T) {
 	t.Parallel()
 	s := newServe(t, "unix:///nonexistent/engine.sock")
@@ -217,7 +216,7 @@ func TestServeOutlivesTheReaderOfItsLog(t *testing.T) {
 	s.setup = func(cmd *exec.Cmd) { cmd.Stdout, cmd.Stderr = writer, writer }
 	s.start()
 	reader.Close()
-	for range 3 { // each is logged
+	for range 3 { // each request is logged
 		if _, err := s.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{}); status.Code(err) != codes.Unavailable {
 			t.Fatalf("got %v", err)
 		}

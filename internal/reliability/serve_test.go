@@ -27,37 +27,36 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// TestMain lets this binary be crishim too, as the whole program with its own process.
+// TestMain also lets this binary act as crishim in a separate process.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"crishim": func() {
 		os.Exit(commands.Main(context.Background(), os.Args, cli.SystemEnv("v0.0.0-test")))
 	}})
 }
 
-// patience is for what is expected to happen soon, on a slow machine too.
+// patience limits waits for quick operations and allows for slow machines.
 const patience = 60 * time.Second
 
 const testImage = "busybox:crishim"
 
-// A serve is "crishim serve" in a process of its own, which can be killed and
-// started again at the same place.
+// A serve is "crishim serve" in a separate process that can be killed and restarted with the same socket.
 type serve struct {
 	runtimeapi.RuntimeServiceClient
 
 	images runtimeapi.ImageServiceClient
 	t      testing.TB
-	dir    string // holds the socket and what serve puts beside it, nothing else
+	dir    string // contains the socket and serve's files beside it only
 	args   []string
 	log    string
 	setup  func(*exec.Cmd)
 	conn   *grpc.ClientConn
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	cmd    *exec.Cmd
 	exited chan struct{}
-	err    error // of the process, once exited is closed
+	err    error // result of the process, once exited is closed
 }
 
-// startServe runs serve on an engine until the test ends, and waits until it answers.
+// startServe starts serve for an engine and waits until it answers. It runs until the test ends.
 func startServe(t testing.TB, engine string, flags ...string) *serve {
 	t.Helper()
 	s := newServe(t, engine, flags...)
@@ -90,7 +89,7 @@ func tail(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
 
 func (s *serve) endpoint() string { return "unix://" + filepath.Join(s.dir, "s") }
 
-// move puts the socket elsewhere, before serve is started.
+// move changes the socket's directory before serve is started.
 func (s *serve) move(t testing.TB, dir string) {
 	t.Helper()
 	old := s.endpoint()
@@ -142,7 +141,7 @@ func (s *serve) start() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.t.Context()), patience)
 	defer cancel()
 	_, err = s.Version(ctx, &runtimeapi.VersionRequest{}, grpc.WaitForReady(true))
-	for status.Code(err) == codes.Unavailable { // the connection to the one that was killed
+	for status.Code(err) == codes.Unavailable { // the connection to the killed serve
 		_, err = s.Version(ctx, &runtimeapi.VersionRequest{}, grpc.WaitForReady(true))
 	}
 	if err != nil {
@@ -161,7 +160,7 @@ func (s *serve) pid() int {
 	return cmd.Process.Pid
 }
 
-// kill ends the process at once and waits until it is gone.
+// kill kills the process and waits until it is gone.
 func (s *serve) kill() {
 	cmd, exited := s.process()
 	if cmd == nil {
@@ -171,7 +170,7 @@ func (s *serve) kill() {
 	<-exited
 }
 
-// stop ends the process as a service manager does. It must end well and leave nothing.
+// stop sends SIGTERM like a service manager. serve must exit with 0 and leave nothing behind.
 func (s *serve) stop() {
 	s.t.Helper()
 	cmd, exited := s.process()
@@ -193,7 +192,7 @@ func (s *serve) stop() {
 	}
 }
 
-// logged is an error unless a line of serve's own log has all of these.
+// logged returns an error unless a line of serve's log contains all parts.
 func (s *serve) logged(parts ...string) error {
 	text, err := os.ReadFile(s.log)
 	if err != nil {
@@ -207,7 +206,7 @@ func (s *serve) logged(parts ...string) error {
 	return fmt.Errorf("no line of serve's log has %q", parts)
 }
 
-// open lists what the process holds open whose path has part in it.
+// open lists the process's open files whose path contains part.
 func (s *serve) open(part string) []string {
 	dir := fmt.Sprintf("/proc/%d/fd", s.pid())
 	entries, err := os.ReadDir(dir)
@@ -223,8 +222,7 @@ func (s *serve) open(part string) []string {
 	return found
 }
 
-// nextToSocket returns the files next to the socket. The directory for records of sessions may
-// be there, but nothing in it.
+// nextToSocket returns the files beside the socket, except an empty directory for session records.
 func (s *serve) nextToSocket() []string {
 	var found []string
 	err := filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
@@ -267,7 +265,7 @@ func waitFor(t testing.TB, long time.Duration, problem func() error) {
 	}
 }
 
-// none is an error that names what there should be none of.
+// none returns an error if found is not empty.
 func none[T any](what string, found []T) error {
 	if len(found) == 0 {
 		return nil

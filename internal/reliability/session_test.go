@@ -16,8 +16,8 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// TestEngineStopsInASessionOnEngine takes the engine away in the middle of an
-// attach. The client ends, says why, and makes up no status.
+// TestEngineStopsInASessionOnEngine disconnects the engine during an attach. The client exits with the reason and does
+// not invent an exit status.
 func TestEngineStopsInASessionOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -68,9 +68,8 @@ func TestEngineStopsInASessionOnEngine(t *testing.T) {
 	}
 }
 
-// TestSessionsOutliveTheEngineOnEngine takes the engine away and brings it back.
-// What runs without it goes on: an exec with its process, a forwarded port, the
-// events. Reading a log ends and says why. None of them makes up an end.
+// TestSessionsOutliveTheEngineOnEngine disconnects and reconnects the engine. Sessions that do not need it continue: an
+// exec and its process, a forwarded port, the events. Reading a log ends with the reason. None reports a false end.
 func TestSessionsOutliveTheEngineOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -87,7 +86,7 @@ func TestSessionsOutliveTheEngineOnEngine(t *testing.T) {
 			forward.says(t, "Forwarding from")
 			logs.says(t, "ready")
 			var made []string
-			wait(t, func() error { // until somebody listens, nothing is told
+			wait(t, func() error { // events before the subscription are lost
 				c := p.container()
 				c.Metadata.Name = "more"
 				r, err := k.serve.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{PodSandboxId: p.id, Config: c, SandboxConfig: p.config})
@@ -129,7 +128,7 @@ func TestSessionsOutliveTheEngineOnEngine(t *testing.T) {
 	k.serve.stop()
 }
 
-// background is a command that goes on beside a test.
+// background is a command that runs during a test.
 type background struct {
 	out   *test.Buffer
 	ended chan error

@@ -15,10 +15,9 @@ import (
 
 const longLine = 10 << 20
 
-// TestLineOfTenMiBOnEngine: a container writes one line of ten MiB between two
-// short ones. It comes back whole from the engine's own file, from the log that
-// serve writes, as text, as JSON and followed. It has the engine for itself: the serve
-// of another test would write the log that is a link to the engine's.
+// TestLineOfTenMiBOnEngine writes a line of 10 MiB between two short ones and reads it from the engine's file and from
+// serve's log, as text, as JSON and with follow. It needs the engine for itself, because the serve of another test
+// would replace the link to the engine's log.
 func TestLineOfTenMiBOnEngine(t *testing.T) {
 	h := newHost(t)
 	k := newKiller(t, h)
@@ -41,7 +40,7 @@ func TestLineOfTenMiBOnEngine(t *testing.T) {
 					t.Fatalf("%v: %+v", args, r)
 				}
 			}
-			// Following ends with the container, when all is there.
+			// logs -f ends with the container after the last line.
 			for _, args := range [][]string{{"logs", "-f", ref}, {"logs", ref}, {"logs", "--tail", "3", ref}} {
 				r := crishim.run(t.Context(), args...)
 				if got := sha256.Sum256([]byte(r.out)); r.code != 0 || got != want {
@@ -69,7 +68,7 @@ func TestLineOfTenMiBOnEngine(t *testing.T) {
 	k.serve.stop()
 }
 
-// json writes a configuration for a command.
+// json writes a config file for a command.
 func (p *pod) json(t testing.TB, config any) string {
 	t.Helper()
 	text, err := json.Marshal(config)
@@ -81,8 +80,8 @@ func (p *pod) json(t testing.TB, config any) string {
 
 const manyTags = 1000
 
-// TestImageWithAThousandTagsOnEngine: it is one image with all its tags, and goes
-// with all of them, as CRI wants it, by any of its names.
+// TestImageWithAThousandTagsOnEngine checks that such an image is listed once with all tags, and that removing it by
+// any name removes all, as CRI requires.
 func TestImageWithAThousandTagsOnEngine(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -101,7 +100,7 @@ func TestImageWithAThousandTagsOnEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	var imported bytes.Buffer
-	_, err = imported.ReadFrom(answer) // to its end: then it is there
+	_, err = imported.ReadFrom(answer) // the import is complete at EOF
 	if answer.Close(); err != nil {
 		t.Fatal(err)
 	}

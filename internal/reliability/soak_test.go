@@ -28,32 +28,29 @@ import (
 	"github.com/crishim/crishim/client/stream"
 )
 
-// soakClients work at the same time, each on one pod after the other.
+// soakClients is the number of concurrent clients. Each uses one pod after the other.
 const soakClients = 4
 
-// outage is how long a restarted engine may be away at most. One that ends
-// stops its containers first.
+// outage is the maximum downtime of a restarted engine, which stops its containers first.
 const outage = 5 * time.Minute
 
-// stuckMount is the word of Docker 20.10 about containers whose mounts it lost
-// count of when it was restarted while it started them. It never removes them.
+// stuckMount is an error of Docker 20.10 for containers whose mount count it lost in a restart during their start. It
+// can never remove them.
 const stuckMount = "device or resource busy"
 
-// TestSoakOnEngine is behind "make soak": parallel clients make pods with serve, use
-// them in every way, and remove them, while the engine goes away and comes back.
-// What a client does must work, unless the engine was away meanwhile. In the end
-// serve and the machine are as they were after the first pods.
+// TestSoakOnEngine is "make soak": concurrent clients create pods with serve, use them in all ways and remove them,
+// while the engine goes away and comes back. Each operation must succeed unless the engine was away meanwhile. At the
+// end, serve's and the machine's resources are as after the first pods.
 //
-// SOAK is how long. An outage cuts the engine's connections and refuses new ones
-// for a while; with SOAK_RESTART, a command that restarts the engine, every other
-// one is a restart.
+// SOAK is the duration. An outage closes the engine's connections and refuses new ones for a while. If SOAK_RESTART is
+// set to a command that restarts the engine, every second outage is a restart.
 func TestSoakOnEngine(t *testing.T) {
 	long, err := time.ParseDuration(os.Getenv("SOAK"))
 	if err != nil {
 		t.Skip("SOAK=5m or another time; make soak")
 	}
 	s := newSoak(t)
-	s.client(t.Context(), t, 0) // what is made once: the pause image, connections
+	s.client(t.Context(), t, 0) // creates one-time resources: the pause image, connections
 	s.round(t, 30*time.Second)
 	s.settle(t)
 	before := s.look(t)
@@ -77,11 +74,11 @@ type soak struct {
 	serve   *serve
 	metrics string
 
-	temporary string // serve's TMPDIR, for nobody else
+	temporary string // serve's private TMPDIR
 
 	pods, disturbed, outages, stuck atomic.Int64
 	away                            sync.RWMutex // guards epoch and gone
-	epoch                           int64        // counts each going and coming
+	epoch                           int64        // incremented when the engine goes and comes
 	gone                            bool
 }
 
@@ -95,7 +92,7 @@ func newSoak(t *testing.T) *soak {
 	return s
 }
 
-// freeAddress is one on loopback that nobody listens on.
+// freeAddress returns an unused address on loopback.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -108,7 +105,7 @@ func freeAddress(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// round lets all clients work for a time. An outage comes every 20 seconds.
+// round runs all clients for a time, with an outage every 20 seconds.
 func (s *soak) round(t *testing.T, long time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), long)
 	defer cancel()
@@ -142,7 +139,7 @@ func (s *soak) outage(t *testing.T) {
 		}
 	} else {
 		s.proxy.Down(true)
-		time.Sleep(2 * time.Second) // how long it is away, nothing is waited for
+		time.Sleep(2 * time.Second) // the length of the outage
 		s.proxy.Down(false)
 	}
 	waitFor(t, outage, func() error { return s.ready(t.Context()) })
@@ -171,7 +168,7 @@ func (s *soak) now() (epoch int64, gone bool) {
 	return s.epoch, s.gone
 }
 
-// client lives the life of one pod.
+// client runs the life of one pod.
 func (s *soak) client(ctx context.Context, t *testing.T, n int) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -188,7 +185,7 @@ func (s *soak) client(ctx context.Context, t *testing.T, n int) {
 	s.pods.Add(1)
 	stuck := false
 	waitFor(t, outage, func() error {
-		// What an engine that was cut off in a request makes comes to light later.
+		// Results of a request that lost the engine may appear late.
 		err := s.remove(t.Context(), p)
 		if stuck = err != nil && strings.Contains(err.Error(), stuckMount); stuck {
 			return nil
@@ -221,7 +218,7 @@ func (s *soak) remove(ctx context.Context, p *pod) error {
 	return nil
 }
 
-// live uses a pod in every way there is.
+// live uses a pod in all ways.
 func (s *soak) live(ctx context.Context, p *pod) error {
 	for _, f := range []func(context.Context, runtimeapi.RuntimeServiceClient) error{p.run, p.create, p.start} {
 		if err := f(ctx, s.serve); err != nil {
@@ -263,7 +260,7 @@ func (s *soak) exec(ctx context.Context, p *pod) error {
 	return nil
 }
 
-// attach stays for as long as other requests take, and leaves.
+// attach attaches for the length of some other requests.
 func (s *soak) attach(ctx context.Context, p *pod) error {
 	r, err := s.serve.Attach(ctx, &runtimeapi.AttachRequest{ContainerId: p.containerID, Stdout: true, Stderr: true})
 	if err != nil {
@@ -305,7 +302,7 @@ func (s *soak) logs(ctx context.Context, p *pod) error {
 	}
 }
 
-// forward asks for a port that nobody listens on first, then for one with an answer.
+// forward connects first to an unused port, then to a server that answers.
 func (s *soak) forward(ctx context.Context, p *pod) error {
 	const answer = "HTTP/1.0 200 OK\r\n\r\nhere\n"
 	_, err := s.serve.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: p.containerID, Timeout: 60, Cmd: []string{
@@ -357,7 +354,7 @@ func ask(ctx context.Context, address, want string) error {
 	return nil
 }
 
-// stats asks what a kubelet asks about a pod all the time.
+// stats requests the stats that a kubelet polls.
 func (s *soak) stats(ctx context.Context, p *pod) error {
 	if _, err := s.serve.ContainerStats(ctx, &runtimeapi.ContainerStatsRequest{ContainerId: p.containerID}); err != nil {
 		return err
@@ -369,20 +366,20 @@ func (s *soak) stats(ctx context.Context, p *pod) error {
 	return err
 }
 
-// settle waits until serve has nothing left to do.
+// settle waits until serve is idle.
 func (s *soak) settle(t *testing.T) {
 	waitFor(t, outage, func() error { return s.ready(t.Context()) })
 }
 
-// figures are what may not grow.
+// figures are resource counts that must not grow.
 type figures struct {
 	containers, images, volumes, mounts, files int
 	temporary, children                        int
 	goroutines, descriptors                    int
-	memory                                     int // resident, in MiB
+	memory                                     int // resident set in MiB
 }
 
-// Some growth is no leak: idle connections, and what Go keeps of freed memory.
+// Tolerated growth: idle connections, and memory that Go retains.
 const (
 	moreGoroutines  = 12
 	moreDescriptors = 6
@@ -424,7 +421,7 @@ func (s *soak) look(t *testing.T) figures {
 		t.Error(err)
 	}
 	f.containers, f.images, f.volumes = len(containers), len(images), len(volumes.Volumes)
-	// Other engines on the machine have mounts of their own.
+	// Other engines on the machine have their own mounts.
 	f.mounts, f.files = strings.Count(string(mounts), s.serve.dir), len(beside)
 	temporary, err := os.ReadDir(s.temporary)
 	if err != nil {
@@ -437,12 +434,12 @@ func (s *soak) look(t *testing.T) figures {
 	return f
 }
 
-// processes are those that belong to one of the engine's containers.
+// processes lists the processes in the engine's containers.
 func processes(ids []string) []string {
 	groups, _ := filepath.Glob("/proc/[0-9]*/cgroup")
 	var found []string
 	for _, file := range groups {
-		text, err := os.ReadFile(file) // it may have ended
+		text, err := os.ReadFile(file) // the process may have ended
 		for _, id := range ids {
 			if err == nil && strings.Contains(string(text), id) {
 				found = append(found, filepath.Dir(file)+" in "+id)
@@ -452,12 +449,12 @@ func processes(ids []string) []string {
 	return found
 }
 
-// children are the processes that serve has started and not waited for.
+// children counts serve's child processes, including zombies.
 func (s *soak) children() int {
 	n, parent := 0, strconv.Itoa(s.serve.pid())
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, file := range stats {
-		text, err := os.ReadFile(file) // it may have ended
+		text, err := os.ReadFile(file) // the process may have ended
 		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 		if err == nil && len(fields) > 1 && fields[1] == parent {
 			n++
@@ -466,7 +463,7 @@ func (s *soak) children() int {
 	return n
 }
 
-// gauges are what serve tells of itself.
+// gauges returns values from serve's metrics.
 func (s *soak) gauges(t *testing.T) map[string]int {
 	t.Helper()
 	r, err := http.Get("http://" + s.metrics + "/metrics")

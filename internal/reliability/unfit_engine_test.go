@@ -17,11 +17,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// account is an engine that tells about itself, and knows nothing else.
+// account is an engine that only answers Version and Info.
 type account struct {
 	host string
 
-	mu          sync.Mutex // guards all below
+	mu          sync.Mutex // guards the fields below
 	api, driver string
 	server      *http.Server // nil while the engine is away
 }
@@ -33,7 +33,7 @@ func newAccount(t *testing.T, api, driver string) *account {
 	return a
 }
 
-// come is the engine's start, in some version and with a cgroup driver.
+// come starts the engine with an API version and a cgroup driver.
 func (a *account) come(t *testing.T, api, driver string) {
 	t.Helper()
 	l, err := net.Listen("unix", strings.TrimPrefix(a.host, "unix://"))
@@ -47,7 +47,7 @@ func (a *account) come(t *testing.T, api, driver string) {
 	go func() { _ = server.Serve(l) }()
 }
 
-// leave is its end.
+// leave stops the engine.
 func (a *account) leave() {
 	a.mu.Lock()
 	server := a.server
@@ -89,7 +89,7 @@ const (
 		`set "exec-opts": ["native.cgroupdriver=systemd"] in the engine's daemon.json, or the kubelet's cgroupDriver to cgroupfs`
 )
 
-// TestServeRefusesAnEngineThatDoesNotFit: serve ends with the sentence, and leaves no socket.
+// TestServeRefusesAnEngineThatDoesNotFit checks that serve exits with the reason and leaves no socket.
 func TestServeRefusesAnEngineThatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ api, driver, want string }{{"1.39", "systemd", tooOld}, {"1.41", "cgroupfs", otherDriver}} {
@@ -110,8 +110,7 @@ func TestServeRefusesAnEngineThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// TestEngineThatDoesNotFitComesLater: the same sentences are the reasons in Status when such an
-// engine comes, or comes back, and are gone with it.
+// TestEngineThatDoesNotFitComesLater checks that Status has the same reasons while such an engine is present.
 func TestEngineThatDoesNotFitComesLater(t *testing.T) {
 	t.Parallel()
 	a := newAccount(t, "", "")
@@ -146,7 +145,7 @@ func TestEngineThatDoesNotFitComesLater(t *testing.T) {
 		a.come(t, c.api, c.driver)
 		version := "18.09.1"
 		if c.want == tooOld {
-			version = "unknown" // nothing is asked of an engine that is too old
+			version = "unknown" // an engine that is too old is not asked further
 		}
 		says(version, c.want)
 		a.leave()

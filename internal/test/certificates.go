@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Certificate writes a certificate that has signed itself, for 127.0.0.1, and its key.
+// Certificate writes a self-signed certificate for 127.0.0.1 and its key.
 func Certificate(t testing.TB) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -9,8 +9,8 @@ import (
 	"runtime"
 )
 
-// ImageArchive returns docker's archive of an image with that name, which is no other image: a file has its name for
-// content. Its program, which may be nil, is /pause.
+// ImageArchive returns a docker archive of an image. A file contains the name, so that each name has a different image.
+// program, which may be nil, becomes /pause.
 func ImageArchive(name string, program []byte) []byte {
 	layer := pack(file{"name", 0o644, []byte(name)}, file{"pause", 0o755, program})
 	config := text(map[string]any{
@@ -27,7 +27,7 @@ type file struct {
 	content []byte
 }
 
-// pack cannot fail: it writes to memory.
+// pack writes to memory, so it cannot fail.
 func pack(files ...file) []byte {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// SocketDir returns a temporary directory whose path leaves room for a socket's name, wherever TMPDIR points.
+// SocketDir returns a temporary directory with a path that is short enough for sockets, independent of TMPDIR.
 func SocketDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "crishim-test-")
@@ -20,7 +20,7 @@ func SocketDir(t testing.TB) string {
 	return dir
 }
 
-// FreePort returns a port of 127.0.0.1 that nothing listens on.
+// FreePort returns an unused port of 127.0.0.1.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -31,16 +31,16 @@ func FreePort(t testing.TB) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// Proxy stands before a server. It breaks as a network does, or as a peer that is killed, whatever that waits for.
+// Proxy is a proxy whose connections can be broken, as by a network failure or a killed peer.
 type Proxy struct {
 	listener  net.Listener
-	accepting chan struct{} // closed when it accepts no more
+	accepting chan struct{} // closed when it stops accepting
 	passing   sync.WaitGroup
 	mu        sync.Mutex // guards conns
 	conns     []net.Conn
 }
 
-// StartProxy passes on what l accepts. It ends with the test.
+// StartProxy forwards connections from l. It ends with the test.
 func StartProxy(t testing.TB, l net.Listener, network, address string) *Proxy {
 	t.Helper()
 	p := &Proxy{listener: l, accepting: make(chan struct{})}
@@ -67,7 +67,7 @@ func StartProxy(t testing.TB, l net.Listener, network, address string) *Proxy {
 	return p
 }
 
-// ProxyURL starts a proxy before a URL's server, and returns the URL that goes through it.
+// ProxyURL starts a proxy for a URL's server and returns the URL through the proxy.
 func ProxyURL(t testing.TB, raw string) (*Proxy, string) {
 	t.Helper()
 	u, err := url.Parse(raw)
@@ -88,14 +88,13 @@ func pass(to, from net.Conn) {
 	_ = to.(interface{ CloseWrite() error }).CloseWrite()
 }
 
-// Open counts the connections since the last Cut.
+// Open returns the number of connections since the last Cut.
 func (p *Proxy) Open() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.conns) / 2
 }
 
-// Cut breaks all connections.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,7 +104,7 @@ func (p *Proxy) Cut() {
 	p.conns = nil
 }
 
-// Close breaks all connections, and takes no others.
+// Close breaks all connections and accepts no new ones.
 func (p *Proxy) Close() {
 	p.listener.Close()
 	<-p.accepting

@@ -1,4 +1,4 @@
-// Package test has what tests of several packages share.
+// Package test has helpers for the tests of several packages.
 package test
 
 import (
@@ -16,8 +16,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Missing skips a test that needs what this machine lacks. With CRISHIM_REQUIRE_ENGINE=1, as in CI, the test fails
-// instead. Debian packages that bring it are listed in hack/engine/packages.sh.
+// Missing skips a test that this machine lacks a requirement for. With CRISHIM_REQUIRE_ENGINE=1, as in CI, the test
+// fails instead. hack/engine/packages.sh lists the Debian packages to install.
 func Missing(t testing.TB, format string, args ...any) {
 	t.Helper()
 	if os.Getenv("CRISHIM_REQUIRE_ENGINE") == "1" {
@@ -26,7 +26,7 @@ func Missing(t testing.TB, format string, args ...any) {
 	t.Skipf(format, args...)
 }
 
-// Emulator returns the program that runs programs for arch here, "" where none has to.
+// Emulator returns the program that runs binaries for arch on this machine, or "" if none is needed.
 func Emulator(t testing.TB, arch string) string {
 	t.Helper()
 	if arch == runtime.GOARCH {
@@ -40,7 +40,7 @@ func Emulator(t testing.TB, arch string) string {
 	return path
 }
 
-// Golden compares got with testdata/NAME.golden, or rewrites that with CRISHIM_UPDATE_GOLDEN=1.
+// Golden compares got with testdata/NAME.golden. With CRISHIM_UPDATE_GOLDEN=1 it updates the file.
 func Golden(t testing.TB, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".golden")
@@ -58,10 +58,10 @@ func Golden(t testing.TB, name, got string) {
 	}
 }
 
-// waitTimeout bounds what a test waits for; only a broken program takes so long.
+// waitTimeout limits waits in tests. Only a failing test waits that long.
 const waitTimeout = 2 * time.Minute
 
-// Until waits for something to become true that has no event.
+// Until polls a condition that has no event.
 func Until(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(waitTimeout); !is(); time.Sleep(10 * time.Millisecond) {
@@ -71,32 +71,29 @@ func Until(t testing.TB, what string, is func() bool) {
 	}
 }
 
-// Buffer may be read while it is written. The zero value is ready to use.
+// Buffer is a buffer for concurrent use. The zero value is ready to use.
 type Buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-// Write implements io.Writer.
 func (b *Buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.Write(p)
 }
 
-// String returns what has been written so far.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.String()
 }
 
-// leakTimeout is how long a goroutine may take to end. Libraries close connections
-// in the background, and one that finds a connection closed by its peer may wait
-// for a second before it gives up.
+// leakTimeout is how long goroutines may take to end. Libraries close connections in the background, and may wait a
+// second for a connection that the peer has closed.
 const leakTimeout = 45 * time.Second
 
-// MainWithLeakCheck is for TestMain: it runs the tests and fails when goroutines stay.
+// MainWithLeakCheck is for TestMain. It runs the tests and fails if goroutines are left.
 func MainWithLeakCheck(m *testing.M, options ...goleak.Option) {
 	status := m.Run()
 	if status == 0 {

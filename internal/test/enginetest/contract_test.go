@@ -18,7 +18,7 @@ import (
 	"github.com/crishim/crishim/shim/pause"
 )
 
-// containers are the methods whose behaviour the contract holds.
+// containers are the methods that the contract covers.
 type containers interface {
 	ContainerCreate(ctx context.Context, config *container.Config, hostConfig *container.HostConfig, networking *network.NetworkingConfig, platform *ocispec.Platform, name string) (container.CreateResponse, error)
 	ContainerStart(ctx context.Context, id string, options container.StartOptions) error
@@ -46,9 +46,8 @@ func TestContractOfTheRealEngine(t *testing.T) {
 	testContract(t, engine, image.ID)
 }
 
-// testContract is what the shim relies on in an engine. It runs on a real one and
-// on Memory, so that Memory stays honest. The image must have a program that
-// runs until it is told to end.
+// testContract checks the shim's assumptions about an engine. It runs with a real engine and with Memory, to keep
+// Memory accurate. The image must have a program that runs until it is stopped.
 func testContract(t *testing.T, e containers, image string) {
 	label, name := "crishim.test="+rand.Text(), "k8s_contract_"+rand.Text()
 	key, value, _ := strings.Cut(label, "=")

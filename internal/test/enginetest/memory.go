@@ -13,35 +13,32 @@ import (
 	"github.com/docker/docker/api/types/system"
 )
 
-// Memory is an engine in memory with the signatures of the Docker client. It
-// keeps images and containers and moves containers between their states the
-// way the real engine does, names, id prefixes, filters and error classes
-// included. It runs no process: a container that is started runs until it is
-// stopped, killed or removed. Networks are only addresses, and what the real
-// engine refuses at start (missing programs, bad security options) it takes.
+// Memory is an in-memory engine with the method signatures of the Docker client. It keeps images and containers and
+// moves containers between states like a real engine, including names, id prefixes, filters and error classes. It runs
+// no processes: a started container runs until it is stopped, killed or removed. Networks are only addresses. Errors of
+// a real engine at start (missing programs, invalid security options) do not occur.
 //
-// The contract tests of the shim's services run on Memory and on a real engine.
+// The contract tests of the shim's services run with Memory and with a real engine.
 type Memory struct {
-	// About is what Info answers; change it before the engine is used.
+	// About is the answer to Info. Change it before first use only.
 	About system.Info
-	// Version is what ServerVersion answers.
+	// Version is the answer to ServerVersion.
 	Version types.Version
 
-	mu         sync.Mutex // guards everything below
+	mu         sync.Mutex // guards the fields below
 	faults     map[string]Fault
 	calls      []string
 	images     map[string]*memoryImage
-	containers []*memoryContainer // in the order of creation
+	containers []*memoryContainer // in order of creation
 	created    int
 	listeners  []*listener
-	journal    []events.Message // of all events
+	journal    []events.Message // all events
 	mute       bool             // events are not sent
 }
 
-// Fault is called instead of a method; where it returns nil the call goes on.
+// Fault is called before a method. If it returns nil, the call proceeds.
 type Fault func(ctx context.Context) error
 
-// NewMemory returns an engine without images and containers.
 func NewMemory() *Memory {
 	return &Memory{
 		About: system.Info{
@@ -61,8 +58,7 @@ func (m *Memory) locked(change func()) {
 	change()
 }
 
-// Fail puts a fault in the place of a method, named as in the client; nil takes
-// it away.
+// Fail sets the fault of a method, named as in the client. nil removes it.
 func (m *Memory) Fail(method string, f Fault) { m.locked(func() { m.faults[method] = f }) }
 
 // Calls lists the methods called so far.
@@ -71,7 +67,7 @@ func (m *Memory) Calls() (calls []string) {
 	return calls
 }
 
-// call notes a call, meets its fault, which may block, and does its work with the lock held.
+// call records a call, applies its fault, which may block, and runs work with the lock held.
 func call[R any](ctx context.Context, m *Memory, method string, work func() (R, error)) (answer R, err error) {
 	m.mu.Lock()
 	m.calls = append(m.calls, method)
@@ -90,7 +86,6 @@ func call[R any](ctx context.Context, m *Memory, method string, work func() (R, 
 	return work()
 }
 
-// Info implements the client's method.
 func (m *Memory) Info(ctx context.Context) (system.Info, error) {
 	return call(ctx, m, "Info", func() (system.Info, error) {
 		info := m.About
@@ -100,35 +95,31 @@ func (m *Memory) Info(ctx context.Context) (system.Info, error) {
 	})
 }
 
-// ServerVersion implements the client's method.
 func (m *Memory) ServerVersion(ctx context.Context) (types.Version, error) {
 	return call(ctx, m, "ServerVersion", func() (types.Version, error) { return m.Version, nil })
 }
 
-// ClientVersion implements the client's method.
 func (m *Memory) ClientVersion() string { return m.Version.APIVersion }
 
-// Ping implements the client's method.
 func (m *Memory) Ping(ctx context.Context) (types.Ping, error) {
 	return call(ctx, m, "Ping", func() (types.Ping, error) { return types.Ping{APIVersion: m.Version.APIVersion}, nil })
 }
 
-// DiskUsage implements the client's method for images, of one byte each.
+// DiskUsage reports images of one byte each.
 func (m *Memory) DiskUsage(ctx context.Context, _ types.DiskUsageOptions) (types.DiskUsage, error) {
 	return call(ctx, m, "DiskUsage", func() (types.DiskUsage, error) { return types.DiskUsage{LayersSize: int64(len(m.images))}, nil })
 }
 
-// backlog is how many events a listener may be behind before the engine waits.
+// backlog is the number of events a listener may lag behind before the engine blocks.
 const backlog = 1024
 
-// listener is one event stream.
+// listener is an event stream.
 type listener struct {
 	messages chan events.Message
 	errs     chan error
 }
 
-// Events implements the client's method, without filters: every listener gets
-// everything, from now on, or with Until all that there was.
+// Events ignores filters: each listener gets all later events, or with Until all past events.
 func (m *Memory) Events(ctx context.Context, o events.ListOptions) (<-chan events.Message, <-chan error) {
 	if o.Until != "" {
 		return m.pastEvents(ctx)
@@ -163,7 +154,7 @@ func (m *Memory) pastEvents(ctx context.Context) (<-chan events.Message, <-chan 
 	return messages, errs
 }
 
-// endEvents ends those of the streams that are open, with the lock held.
+// endEvents ends the given streams that are still open. The caller holds the lock.
 func (m *Memory) endEvents(err error, ended ...*listener) {
 	m.listeners = slices.DeleteFunc(m.listeners, func(l *listener) bool {
 		if !slices.Contains(ended, l) {
@@ -174,22 +165,20 @@ func (m *Memory) endEvents(err error, ended ...*listener) {
 	})
 }
 
-// BreakEvents ends all event streams, as an engine does that is restarted.
+// BreakEvents ends all event streams, as a restart of the engine would.
 func (m *Memory) BreakEvents(err error) {
 	m.locked(func() { m.endEvents(err, slices.Clone(m.listeners)...) })
 }
 
-// Listeners returns the number of open event streams.
 func (m *Memory) Listeners() (n int) {
 	m.locked(func() { n = len(m.listeners) })
 	return n
 }
 
-// MuteEvents keeps events back for good, as an engine does from a listener that
-// is slow.
+// MuteEvents drops later events, as an engine does for a slow listener.
 func (m *Memory) MuteEvents(mute bool) { m.locked(func() { m.mute = mute }) }
 
-// Emit sends an event to every listener.
+// Emit sends an event to all listeners.
 func (m *Memory) Emit(message events.Message) { m.locked(func() { m.emit(message) }) }
 
 func (m *Memory) emit(message events.Message) {
@@ -202,7 +191,7 @@ func (m *Memory) emit(message events.Message) {
 	}
 }
 
-// event sends one that happens now, with the lock held.
+// event sends an event with the current time. The caller holds the lock.
 func (m *Memory) event(kind events.Type, action events.Action, id string, attributes map[string]string) {
 	at := time.Now()
 	m.emit(events.Message{

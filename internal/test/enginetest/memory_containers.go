@@ -23,7 +23,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// firstPID is given to the first container; it is no process of the host.
+// firstPID is the pid of the first container. No process of the host has it.
 const firstPID = 1 << 30
 
 type memoryContainer struct {
@@ -59,7 +59,7 @@ func (m *Memory) find(ref string) (*memoryContainer, error) {
 	return found, nil
 }
 
-// callOn is call for a method of a container.
+// callOn is call for a container's method.
 func callOn[R any](ctx context.Context, m *Memory, method, id string, work func(*memoryContainer) (R, error)) (R, error) {
 	return call(ctx, m, method, func() (answer R, err error) {
 		c, err := m.find(id)
@@ -70,7 +70,7 @@ func callOn[R any](ctx context.Context, m *Memory, method, id string, work func(
 	})
 }
 
-// do is callOn for a method that answers nothing.
+// do is callOn for a method without a result.
 func (m *Memory) do(ctx context.Context, method, id string, work func(*memoryContainer) error) error {
 	_, err := callOn(ctx, m, method, id, func(c *memoryContainer) (any, error) { return nil, work(c) })
 	return err
@@ -84,7 +84,7 @@ func (m *Memory) exit(c *memoryContainer, code int) {
 	}
 }
 
-// Exit ends a container's process by itself.
+// Exit makes a container's process exit on its own.
 func (m *Memory) Exit(id string, code int) {
 	m.locked(func() {
 		if c, err := m.find(id); err == nil {
@@ -93,7 +93,6 @@ func (m *Memory) Exit(id string, code int) {
 	})
 }
 
-// Containers lists the names of all containers.
 func (m *Memory) Containers() (names []string) {
 	m.locked(func() {
 		for _, c := range m.containers {
@@ -103,7 +102,6 @@ func (m *Memory) Containers() (names []string) {
 	return names
 }
 
-// Connect gives a container an address.
 func (m *Memory) Connect(id, address string) {
 	m.locked(func() {
 		if c, err := m.find(id); err == nil {
@@ -113,7 +111,6 @@ func (m *Memory) Connect(id, address string) {
 	})
 }
 
-// ContainerCreate implements the client's method.
 func (m *Memory) ContainerCreate(ctx context.Context, config *container.Config, host *container.HostConfig, _ *network.NetworkingConfig, _ *ocispec.Platform, name string) (container.CreateResponse, error) {
 	return call(ctx, m, "ContainerCreate", func() (container.CreateResponse, error) {
 		i, err := m.findImage(config.Image)
@@ -141,7 +138,6 @@ func (m *Memory) ContainerCreate(ctx context.Context, config *container.Config, 
 	})
 }
 
-// ContainerStart implements the client's method.
 func (m *Memory) ContainerStart(ctx context.Context, id string, _ container.StartOptions) error {
 	return m.do(ctx, "ContainerStart", id, func(c *memoryContainer) error {
 		if c.state == container.StateRunning {
@@ -156,7 +152,7 @@ func (m *Memory) ContainerStart(ctx context.Context, id string, _ container.Star
 	})
 }
 
-// ContainerStop implements the client's method. The process ends at once.
+// ContainerStop ends the process at once.
 func (m *Memory) ContainerStop(ctx context.Context, id string, _ container.StopOptions) error {
 	return m.do(ctx, "ContainerStop", id, func(c *memoryContainer) error {
 		m.exit(c, 137)
@@ -164,12 +160,10 @@ func (m *Memory) ContainerStop(ctx context.Context, id string, _ container.StopO
 	})
 }
 
-// ContainerPause implements the client's method.
 func (m *Memory) ContainerPause(ctx context.Context, id string) error {
 	return m.freeze(ctx, "ContainerPause", id, container.StateRunning, container.StatePaused)
 }
 
-// ContainerUnpause implements the client's method.
 func (m *Memory) ContainerUnpause(ctx context.Context, id string) error {
 	return m.freeze(ctx, "ContainerUnpause", id, container.StatePaused, container.StateRunning)
 }
@@ -184,7 +178,6 @@ func (m *Memory) freeze(ctx context.Context, method, id string, from, to contain
 	})
 }
 
-// ContainerKill implements the client's method.
 func (m *Memory) ContainerKill(ctx context.Context, id, _ string) error {
 	return m.do(ctx, "ContainerKill", id, func(c *memoryContainer) error {
 		if c.state != container.StateRunning {
@@ -195,7 +188,6 @@ func (m *Memory) ContainerKill(ctx context.Context, id, _ string) error {
 	})
 }
 
-// ContainerRemove implements the client's method.
 func (m *Memory) ContainerRemove(ctx context.Context, id string, o container.RemoveOptions) error {
 	return m.do(ctx, "ContainerRemove", id, func(c *memoryContainer) error {
 		if c.state == container.StateRunning && !o.Force {
@@ -208,7 +200,7 @@ func (m *Memory) ContainerRemove(ctx context.Context, id string, o container.Rem
 	})
 }
 
-// ContainerUpdate implements the client's method for memory and processors.
+// ContainerUpdate supports memory and CPUs.
 func (m *Memory) ContainerUpdate(ctx context.Context, id string, u container.UpdateConfig) (container.UpdateResponse, error) {
 	return callOn(ctx, m, "ContainerUpdate", id, func(c *memoryContainer) (container.UpdateResponse, error) {
 		c.host.Memory = cmp.Or(u.Memory, c.host.Memory)
@@ -220,7 +212,6 @@ func (m *Memory) ContainerUpdate(ctx context.Context, id string, u container.Upd
 	})
 }
 
-// ContainerInspect implements the client's method.
 func (m *Memory) ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error) {
 	return callOn(ctx, m, "ContainerInspect", id, func(c *memoryContainer) (container.InspectResponse, error) {
 		stamp := func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
@@ -243,8 +234,7 @@ func (m *Memory) ContainerInspect(ctx context.Context, id string) (container.Ins
 	})
 }
 
-// ContainerInspectWithRaw implements the client's method without the raw form. Nothing
-// is ever written in a container.
+// ContainerInspectWithRaw returns no raw form. The size is 0.
 func (m *Memory) ContainerInspectWithRaw(ctx context.Context, id string, size bool) (container.InspectResponse, []byte, error) {
 	c, err := m.ContainerInspect(ctx, id)
 	if err == nil && size {
@@ -261,8 +251,7 @@ func (c *memoryContainer) networks() map[string]*network.EndpointSettings {
 	return networks
 }
 
-// ContainerList implements the client's method with the filters label, id, name
-// and status.
+// ContainerList supports the filters label, id, name and status.
 func (m *Memory) ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error) {
 	return call(ctx, m, "ContainerList", func() (list []container.Summary, _ error) {
 		for _, c := range m.containers {
@@ -276,7 +265,7 @@ func (m *Memory) ContainerList(ctx context.Context, o container.ListOptions) ([]
 			}
 			s.HostConfig.NetworkMode = string(c.host.NetworkMode)
 			if i, err := m.findImage(s.Image); err != nil || i.id != c.image {
-				s.Image = c.image // the name means another image by now
+				s.Image = c.image // the name now belongs to another image
 			}
 			list = append(list, s)
 		}
@@ -284,7 +273,7 @@ func (m *Memory) ContainerList(ctx context.Context, o container.ListOptions) ([]
 	})
 }
 
-// runs reports whether a container has processes, paused or not.
+// runs reports whether a container has processes. A paused one has.
 func (c *memoryContainer) runs() bool {
 	return c.state == container.StateRunning || c.state == container.StatePaused
 }
@@ -307,18 +296,18 @@ func (c *memoryContainer) passes(o container.ListOptions) bool {
 		anyOf("status", func(status string) bool { return c.state == status })
 }
 
-// userFiles are what every image of Memory has below /etc.
+// userFiles are the files in /etc of all images.
 var userFiles = map[string]string{
 	"/etc/passwd": "root:x:0:0::/:/bin/sh\nalice:x:1000:1000::/:/bin/sh\n",
 	"/etc/group":  "root:x:0:\nalice:x:1000:\nextra:x:1234:alice\n",
 }
 
-// ContainerDiff implements the client's method: containers here change no files.
+// ContainerDiff reports no changes.
 func (m *Memory) ContainerDiff(ctx context.Context, id string) ([]container.FilesystemChange, error) {
 	return callOn(ctx, m, "ContainerDiff", id, func(*memoryContainer) ([]container.FilesystemChange, error) { return nil, nil })
 }
 
-// CopyFromContainer implements the client's method for the user files.
+// CopyFromContainer supports the user files.
 func (m *Memory) CopyFromContainer(ctx context.Context, id, name string) (io.ReadCloser, container.PathStat, error) {
 	content, ok := userFiles[name]
 	stat := container.PathStat{Name: path.Base(name), Size: int64(len(content))}
@@ -339,8 +328,7 @@ func (m *Memory) CopyFromContainer(ctx context.Context, id, name string) (io.Rea
 	return archive, stat, err
 }
 
-// ContainerStatPath implements the client's method for the user files and their
-// directory.
+// ContainerStatPath supports the user files and their directory.
 func (m *Memory) ContainerStatPath(ctx context.Context, id, name string) (container.PathStat, error) {
 	return callOn(ctx, m, "ContainerStatPath", id, func(*memoryContainer) (container.PathStat, error) {
 		if _, ok := userFiles[name]; !ok && name != "/etc" {

@@ -27,17 +27,17 @@ type memoryImage struct {
 	id     string
 	tags   []string
 	labels map[string]string
-	config ocispec.Image // of a loaded one
-	save   []byte        // the archive it was loaded from; nil: none
+	config ocispec.Image // of a loaded image
+	save   []byte        // archive that it was loaded from; may be nil
 }
 
-// AddImage puts an image with these tags into the engine and returns its id.
+// AddImage adds an image with tags and returns its id.
 func (m *Memory) AddImage(tags ...string) (id string) {
 	m.locked(func() { id = m.addImage([]byte(strings.Join(tags, " ")), tags) })
 	return id
 }
 
-// LabelImage gives an image labels, which the containers made of it have as well.
+// LabelImage sets labels of an image. Containers inherit them.
 func (m *Memory) LabelImage(ref string, labels map[string]string) {
 	m.locked(func() {
 		if i, err := m.findImage(ref); err == nil {
@@ -49,7 +49,7 @@ func (m *Memory) LabelImage(ref string, labels map[string]string) {
 func (m *Memory) addImage(content []byte, tags []string) string {
 	sum := sha256.Sum256(content)
 	id := "sha256:" + hex.EncodeToString(sum[:])
-	for _, other := range m.images { // a name is that of one image
+	for _, other := range m.images { // a name belongs to a single image
 		other.tags = slices.DeleteFunc(other.tags, func(tag string) bool { return slices.Contains(tags, tag) })
 	}
 	m.images[id] = &memoryImage{id: id, tags: tags}
@@ -66,7 +66,6 @@ func (m *Memory) findImage(ref string) (*memoryImage, error) {
 	return nil, fmt.Errorf("no such image: %s: %w", ref, errdefs.ErrNotFound)
 }
 
-// ImageInspect implements the client's method.
 func (m *Memory) ImageInspect(ctx context.Context, ref string, _ ...docker.ImageInspectOption) (image.InspectResponse, error) {
 	return call(ctx, m, "ImageInspect", func() (image.InspectResponse, error) {
 		i, err := m.findImage(ref)
@@ -83,7 +82,6 @@ func (m *Memory) ImageInspect(ctx context.Context, ref string, _ ...docker.Image
 	})
 }
 
-// ImageList implements the client's method.
 func (m *Memory) ImageList(ctx context.Context, _ image.ListOptions) ([]image.Summary, error) {
 	return call(ctx, m, "ImageList", func() (list []image.Summary, _ error) {
 		for _, i := range m.images {
@@ -93,12 +91,12 @@ func (m *Memory) ImageList(ctx context.Context, _ image.ListOptions) ([]image.Su
 	})
 }
 
-// ImageHistory implements the client's method: nothing is known.
+// ImageHistory returns nothing.
 func (m *Memory) ImageHistory(ctx context.Context, _ string, _ ...docker.ImageHistoryOption) ([]image.HistoryResponseItem, error) {
 	return call(ctx, m, "ImageHistory", func() ([]image.HistoryResponseItem, error) { return nil, nil })
 }
 
-// ImageLoad implements the client's method for archives with a manifest.json.
+// ImageLoad supports archives with a manifest.json.
 func (m *Memory) ImageLoad(ctx context.Context, input io.Reader, _ ...docker.ImageLoadOption) (image.LoadResponse, error) {
 	return call(ctx, m, "ImageLoad", func() (image.LoadResponse, error) {
 		files := map[string][]byte{}
@@ -137,7 +135,7 @@ func (m *Memory) ImageLoad(ctx context.Context, input io.Reader, _ ...docker.Ima
 	})
 }
 
-// ImageSave implements the client's method for images that were loaded: it returns the archive.
+// ImageSave returns the archive of an image that was loaded.
 func (m *Memory) ImageSave(ctx context.Context, ids []string, _ ...docker.ImageSaveOption) (io.ReadCloser, error) {
 	return call(ctx, m, "ImageSave", func() (io.ReadCloser, error) {
 		i, err := m.findImage(ids[0])
@@ -148,8 +146,7 @@ func (m *Memory) ImageSave(ctx context.Context, ids []string, _ ...docker.ImageS
 	})
 }
 
-// ImagePull implements the client's method: every reference can be pulled but
-// those of the registry missing.example.
+// ImagePull succeeds for all references except those of the registry missing.example.
 func (m *Memory) ImagePull(ctx context.Context, ref string, _ image.PullOptions) (io.ReadCloser, error) {
 	return call(ctx, m, "ImagePull", func() (io.ReadCloser, error) {
 		if strings.HasPrefix(ref, "missing.example/") {
@@ -160,7 +157,6 @@ func (m *Memory) ImagePull(ctx context.Context, ref string, _ image.PullOptions)
 	})
 }
 
-// ImageTag implements the client's method for ids and names.
 func (m *Memory) ImageTag(ctx context.Context, source, target string) error {
 	_, err := call(ctx, m, "ImageTag", func() (any, error) {
 		i, err := m.findImage(source)
@@ -173,7 +169,7 @@ func (m *Memory) ImageTag(ctx context.Context, source, target string) error {
 	return err
 }
 
-// ImageRemove implements the client's method. A name is taken away as long as the image has another one.
+// ImageRemove removes a name if the image has others.
 func (m *Memory) ImageRemove(ctx context.Context, ref string, _ image.RemoveOptions) ([]image.DeleteResponse, error) {
 	return call(ctx, m, "ImageRemove", func() ([]image.DeleteResponse, error) {
 		i, err := m.findImage(ref)

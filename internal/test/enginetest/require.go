@@ -1,5 +1,4 @@
-// Package enginetest helps the shim's tests: it finds a real engine or skips,
-// and it has an engine in memory for everything that must be tested without.
+// Package enginetest provides engines for the shim's tests: a real engine, if available, and an in-memory one.
 package enginetest
 
 import (
@@ -12,8 +11,8 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 )
 
-// Require returns a client of the engine that the environment leads to. Without one the test is skipped; it fails if
-// DOCKER_HOST is set or CRISHIM_REQUIRE_ENGINE is 1.
+// Require returns a client of the environment's engine. Without an engine the test is skipped, or fails if DOCKER_HOST
+// is set or CRISHIM_REQUIRE_ENGINE is 1.
 func Require(t testing.TB) *docker.Client {
 	t.Helper()
 	if os.Getenv("CRISHIM_NO_ENGINE") == "1" {
@@ -35,8 +34,8 @@ func Require(t testing.TB) *docker.Client {
 	return c
 }
 
-// Containerd gives the endpoint of the containerd that the environment names. Without one
-// the test is skipped, or fails, as with Require.
+// Containerd returns the endpoint of the environment's containerd. Without one the test is skipped or fails, as with
+// Require.
 func Containerd(t testing.TB) string {
 	t.Helper()
 	endpoint := os.Getenv("CRISHIM_TEST_CONTAINERD")

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// createDaemonSet adds a DaemonSet, and its pods.
 func (s *Server) createDaemonSet(c *call) error {
 	set := &appsv1.DaemonSet{}
 	if err := c.read(set); err != nil {
@@ -25,7 +24,7 @@ func (s *Server) createDaemonSet(c *call) error {
 	return c.answer(created)
 }
 
-// rollOut makes the pods of a DaemonSet on all nodes that it is for. Why a pod cannot be made is an event.
+// rollOut creates the pods of a DaemonSet on all matching nodes. If it cannot create a pod, it records an event.
 func (s *Server) rollOut(set *appsv1.DaemonSet) {
 	template := set.Spec.Template
 	for _, n := range s.o.Nodes {
@@ -43,7 +42,6 @@ func (s *Server) rollOut(set *appsv1.DaemonSet) {
 	s.countPods(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: set.Namespace, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("DaemonSet"))}}})
 }
 
-// podsOf lists the pods of a DaemonSet.
 func (s *Server) podsOf(namespace string, owner *metav1.OwnerReference) []*v1.Pod {
 	objects, _ := s.store.list(&selection{kind: kindOf("pods"), namespace: namespace, labels: labels.Everything(), fields: fields.Everything()})
 	var pods []*v1.Pod
@@ -55,7 +53,7 @@ func (s *Server) podsOf(namespace string, owner *metav1.OwnerReference) []*v1.Po
 	return pods
 }
 
-// countPods updates the status of the DaemonSet that a pod is of.
+// countPods updates the status of the pod's DaemonSet.
 func (s *Server) countPods(p *v1.Pod) {
 	owner := metav1.GetControllerOf(p)
 	if owner == nil {

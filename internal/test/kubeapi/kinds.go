@@ -25,7 +25,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// kind is a resource that the server has.
+// kind is a resource type of the server.
 type kind struct {
 	group, resource, name, short string
 	namespaced                   bool
@@ -57,7 +57,7 @@ func (k *kind) groupResource() schema.GroupResource {
 	return schema.GroupResource{Group: k.group, Resource: k.resource}
 }
 
-// call is one request.
+// call is a request.
 type call struct {
 	server          *Server
 	ctx             context.Context
@@ -65,11 +65,11 @@ type call struct {
 	r               *http.Request
 	query           url.Values
 	kind            *kind
-	verb            string // as in a role's rules
+	verb            string // as in the rules of a role
 	namespace, name string
 }
 
-// handler routes requests as an API server does.
+// handler routes requests like an API server.
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	for _, k := range kinds {
@@ -95,13 +95,13 @@ func (s *Server) handler() http.Handler {
 		mux.HandleFunc("DELETE "+all+"/{name}", s.serve(k, "delete", "", s.delete))
 	}
 	pods := kindOf("pods")
-	// An upgrade to a WebSocket is a GET. Since Kubernetes 1.35 it needs the right to create, too.
+	// A WebSocket exec is a GET. Since Kubernetes 1.35 it also requires the right to create.
 	mux.HandleFunc("/api/v1/namespaces/{namespace}/pods/{name}/exec", s.serve(pods, "create", "exec", s.exec))
 	s.discovery(mux)
 	return mux
 }
 
-// serve makes a handler of what answers a request, or returns why it does not.
+// serve returns a handler that calls do and reports its error.
 func (s *Server) serve(k *kind, verb, sub string, do func(*call) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := &call{server: s, ctx: r.Context(), w: w, r: r, query: r.URL.Query(), kind: k, verb: verb, namespace: r.PathValue("namespace"), name: r.PathValue("name")}
@@ -140,7 +140,7 @@ func (s *Server) serve(k *kind, verb, sub string, do func(*call) error) http.Han
 	}
 }
 
-// forbidden is worded as by an API server with roles.
+// forbidden uses the message of an API server with roles.
 func (c *call) forbidden(resource string) error {
 	why := fmt.Sprintf("User %q cannot %s resource %q in API group %q", user, c.verb, resource, c.kind.group)
 	if c.namespace != "" {
@@ -151,7 +151,7 @@ func (c *call) forbidden(resource string) error {
 	return apierrors.NewForbidden(c.kind.groupResource(), c.name, errors.New(why))
 }
 
-// refuse answers with an error.
+// refuse responds with an error.
 func (c *call) refuse(err error) {
 	var known *apierrors.StatusError
 	if !errors.As(err, &known) {
@@ -178,16 +178,16 @@ func (c *call) read(into any) error {
 	return nil
 }
 
-// answer writes an object or a list as the request wants it.
+// answer writes an object or list in the requested form.
 func (c *call) answer(o runtime.Object) error {
 	c.w.Header().Set("Content-Type", "application/json")
 	if c.verb == "create" {
 		c.w.WriteHeader(http.StatusCreated)
 	}
-	return json.NewEncoder(c.w).Encode(c.view(o)) // an error comes too late for the client
+	return json.NewEncoder(c.w).Encode(c.view(o)) // too late to report an error to the client
 }
 
-// send writes a part of an answer at once.
+// send writes and flushes a part of a response.
 func (c *call) send(part any) error {
 	c.w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(c.w).Encode(part); err != nil {
@@ -199,7 +199,7 @@ func (c *call) send(part any) error {
 
 func (c *call) flush() { _ = http.NewResponseController(c.w).Flush() }
 
-// view returns an object as it was asked for: kubectl get asks for tables.
+// view returns an object in the requested form: kubectl get requests tables.
 func (c *call) view(o runtime.Object) any {
 	if !strings.Contains(c.r.Header.Get("Accept"), "as=Table") {
 		return o
@@ -228,7 +228,7 @@ func (c *call) view(o runtime.Object) any {
 	return table
 }
 
-// columnsOf returns the columns of kubectl get; nil where those of kubectl itself are enough.
+// columnsOf returns the columns for kubectl get, or nil if kubectl's own are sufficient.
 func columnsOf(resource string) ([]string, func(object) []any) {
 	age := func(o object) string { return duration.HumanDuration(time.Since(o.GetCreationTimestamp().Time)) }
 	switch resource {
@@ -265,7 +265,7 @@ func columnsOf(resource string) ([]string, func(object) []any) {
 	return nil, nil
 }
 
-// discovery answers what clients ask before anything else.
+// discovery serves the requests that clients make first.
 func (s *Server) discovery(mux *http.ServeMux) {
 	serve := func(path string, value any) {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
@@ -303,7 +303,7 @@ func (s *Server) discovery(mux *http.ServeMux) {
 		}
 	}
 	serve("/apis", groups)
-	// kubectl checks what it creates against this. A document without definitions lets all through.
+	// kubectl validates new objects against this. A document without definitions accepts all.
 	mux.HandleFunc("GET /openapi/v2", func(w http.ResponseWriter, _ *http.Request) {
 		var info, doc []byte
 		info = protowire.AppendString(protowire.AppendTag(info, 1, protowire.BytesType), "Kubernetes")

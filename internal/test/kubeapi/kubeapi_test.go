@@ -48,7 +48,7 @@ func start(t *testing.T) *cluster {
 	return c
 }
 
-// call makes a request and decodes its answer, whose kind is Status where the request failed.
+// call makes a request and decodes the response. It returns the Status of a failed request.
 func (c *cluster) call(method, path, body string, into any) *metav1.Status {
 	c.t.Helper()
 	req, err := http.NewRequestWithContext(c.t.Context(), method, c.URL+path, strings.NewReader(body))
@@ -101,7 +101,7 @@ func isReady(p *v1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue })
 }
 
-// session runs a command in a pod, by a WebSocket or by SPDY as older clients do.
+// session runs a command in a pod, over WebSocket or over SPDY like older clients.
 func (c *cluster) session(ctx context.Context, transport, name, in string, out, errw io.Writer, command ...string) error {
 	c.t.Helper()
 	u, err := url.Parse(c.URL + pods + "/" + name + "/exec?" + url.Values{"command": command, "stdin": {"true"}, "stdout": {"true"}, "stderr": {"true"}}.Encode())
@@ -150,7 +150,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// TestVanishingNode: its sessions end, and not well.
+// TestVanishingNode checks that sessions on the node end with an error.
 func TestVanishingNode(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -164,7 +164,7 @@ func TestVanishingNode(t *testing.T) {
 		}()
 		test.Until(t, "the session", func() bool { return begun.String() != "" })
 		c.Vanish(node)
-		// SPDY has no status then, which client-go takes for success.
+		// SPDY then has no status, which client-go treats as success.
 		if err := <-ended; transport == "WebSocket" && (err == nil || !strings.Contains(err.Error(), "read: connection timed out")) {
 			t.Errorf("%s: %v", transport, err)
 		}
@@ -176,7 +176,7 @@ func TestVanishingNode(t *testing.T) {
 			t.Errorf("%+v", got.Status.Conditions)
 		}
 	}
-	// Without its kubelet a pod is only gone when it is deleted by force.
+	// Without its kubelet a pod is only removed by a forced deletion.
 	c.call("DELETE", pods+"/node-01", "", nil)
 	c.call("DELETE", pods+"/node-02", `{"gracePeriodSeconds": 0}`, nil)
 	if got := c.Pods(); len(got) != 1 || got[0].Name != "node-01" || got[0].DeletionTimestamp == nil {
@@ -192,7 +192,7 @@ func TestStatesOfNodes(t *testing.T) {
 	c.run("web", "node-01")
 	exec := func() error { return c.session(t.Context(), "WebSocket", "web", "", io.Discard, io.Discard, "true") }
 	c.SetState("node-01", kubeapi.Hanging)
-	// A WebSocket's handshake ends with the deadline of its context, and not when that is cancelled.
+	// A WebSocket handshake ends at the deadline of its context, but not on cancellation.
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := c.session(ctx, "WebSocket", "web", "", io.Discard, io.Discard, "true"); err == nil {
@@ -225,7 +225,7 @@ func TestStatesOfNodes(t *testing.T) {
 	}
 }
 
-// TestImageThatCannotBePulled is a fault of the runtime, not of the server.
+// TestImageThatCannotBePulled checks an error of the runtime.
 func TestImageThatCannotBePulled(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -260,7 +260,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s %s: got %v, want %s", one.method, one.path, failure, one.message)
 		}
 	}
-	// No node has this label: the pod stays pending, and no kubelet has to end it.
+	// The pod's nodeSelector matches no node, so it stays pending without a kubelet.
 	c.call("POST", pods, `{"metadata": {"name": "homeless"}, "spec": {"nodeSelector": {"disk": "tape"}, "containers": [{"name": "main", "image": "busybox:test"}]}}`, nil)
 	var p v1.Pod
 	if c.call("GET", pods+"/homeless", "", &p); p.Status.Conditions[0].Reason != v1.PodReasonUnschedulable {
@@ -296,7 +296,7 @@ func TestDaemonSet(t *testing.T) {
 	test.Until(t, "the pods to be gone", func() bool { return len(c.Pods()) == 0 })
 }
 
-// TestWatch: no change between a list and the watch that goes on from it is lost.
+// TestWatch checks that a watch from the version of a list misses no change.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	c := start(t)

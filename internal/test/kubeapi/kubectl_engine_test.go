@@ -12,7 +12,7 @@ import (
 	"github.com/crishim/crishim/internal/test/kubeapi"
 )
 
-// TestKubectl makes a pod on containerd and one on Docker by kubectl, as a user does.
+// TestKubectl creates a pod on containerd and one on Docker with kubectl.
 func TestKubectl(t *testing.T) {
 	t.Parallel()
 	program, err := exec.LookPath("kubectl")

@@ -24,14 +24,14 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 )
 
-// State is how a node behaves.
+// State is the behaviour of a node.
 type State int
 
 const (
 	Ready    State = iota
-	NotReady       // its kubelet is gone: pods stay as they are, and no call gets through
-	Hanging        // says that it is ready, but its kubelet does nothing and answers no call
-	Stuck          // takes pods, which stay pending with an event: it cannot make sandboxes
+	NotReady       // the kubelet is gone: pods keep running, and calls do not get through
+	Hanging        // reports ready, but the kubelet does nothing and answers no calls
+	Stuck          // accepts pods, which stay pending with an event, because it cannot create sandboxes
 )
 
 // node is a node with its kubelet.
@@ -41,13 +41,13 @@ type node struct {
 	runtime *nodeRuntime
 	address string
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	state   State
-	changed chan struct{} // closed with the next change of the state
+	changed chan struct{} // closed at the next change of the state
 	cut     chan struct{} // closed when the sessions are cut
 }
 
-// nodeRuntime is a container runtime of this machine, which nodes may share.
+// nodeRuntime is a local container runtime that nodes may share.
 type nodeRuntime struct {
 	conn    *client.Conn
 	manager *kuberuntime.Manager
@@ -79,7 +79,7 @@ func (s *Server) addNode(ctx context.Context, o Node) error {
 	maps.Copy(annotations, o.Annotations)
 	kubelet := "v1.34.0"
 	if strings.HasPrefix(o.Endpoint, "docker:") {
-		kubelet = "v1.23.17" // the last with the dockershim
+		kubelet = "v1.23.17" // last version with dockershim
 	}
 	_, err = s.store.create(kindOf("nodes"), &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: o.Name, Labels: labels, Annotations: annotations},
@@ -118,7 +118,7 @@ func (s *Server) openRuntime(ctx context.Context, endpoint string) (*nodeRuntime
 	return &nodeRuntime{conn, m}, nil
 }
 
-// podEvent turns an event of the pod runtime into one of the API.
+// podEvent converts an event of the pod runtime to an API event.
 func (s *Server) podEvent(e kuberuntime.Event) {
 	s.mu.Lock()
 	w := s.workers[types.UID(e.UID)]
@@ -173,8 +173,8 @@ func (n *node) set(state State, cut bool) {
 	}
 }
 
-// reach waits for the kubelet's answer to a call, as the API server does. The context it returns ends when the
-// node vanishes, and with end.
+// reach waits for the kubelet to accept a call, like the API server. The returned context ends when the node vanishes
+// or end is called.
 func (n *node) reach(ctx context.Context) (_ context.Context, end func(), err error) {
 	for {
 		n.mu.Lock()

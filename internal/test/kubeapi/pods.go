@@ -20,7 +20,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/manifest"
 )
 
-// createPod adds a pod, and has the kubelet of its node run it.
+// createPod adds a pod and starts its worker.
 func (s *Server) createPod(c *call) error {
 	p := &v1.Pod{}
 	if err := c.read(p); err != nil {
@@ -64,7 +64,7 @@ func (s *Server) addPod(p *v1.Pod) (object, error) {
 	return created, nil
 }
 
-// schedule chooses a node where the pod names none.
+// schedule selects a node unless the pod names one.
 func (s *Server) schedule(p *v1.Pod) (v1.PodCondition, string) {
 	for _, n := range s.o.Nodes {
 		if p.Spec.NodeName != "" {
@@ -81,12 +81,12 @@ func (s *Server) schedule(p *v1.Pod) (v1.PodCondition, string) {
 	return v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionTrue}, ""
 }
 
-// podLogs is where the logs of pods are on a node. Here they are in a directory of the server, and a mount of the one
-// becomes a mount of the other, because the runtime tells the paths of logs.
+// podLogs is the directory of pod logs on a node. Here the logs are in a directory of the server, and mounts of podLogs
+// are redirected, because the runtime determines the paths of logs.
 const podLogs = "/var/log/pods"
 
-// forRuntime returns a pod without what package kuberuntime refuses because it is for a scheduler or an API server, and
-// with the paths of its node.
+// forRuntime returns a pod without the fields for schedulers and API servers, which package kuberuntime rejects, and
+// with the node's paths translated.
 func forRuntime(p *v1.Pod, n *node) *v1.Pod {
 	run := p.DeepCopy()
 	spec := &run.Spec
@@ -124,7 +124,7 @@ func forRuntime(p *v1.Pod, n *node) *v1.Pod {
 	return run
 }
 
-// deletePod marks a pod, which its worker then ends. One without grace is gone at once.
+// deletePod marks a pod as deleted; its worker then ends it. Without a grace period the pod is removed at once.
 func (s *Server) deletePod(p *v1.Pod, o *metav1.DeleteOptions) object {
 	grace := *p.Spec.TerminationGracePeriodSeconds
 	if o.GracePeriodSeconds != nil {
@@ -143,7 +143,7 @@ func (s *Server) deletePod(p *v1.Pod, o *metav1.DeleteOptions) object {
 		s.store.remove(kindOf("pods"), p)
 	}
 	if w != nil {
-		w.abort() // of a pull, for example
+		w.abort() // for example a pull
 		w.notify()
 	}
 	if marked == nil {
@@ -152,7 +152,7 @@ func (s *Server) deletePod(p *v1.Pod, o *metav1.DeleteOptions) object {
 	return marked
 }
 
-// event adds an event of a pod.
+// event adds an event about a pod.
 func (s *Server) event(p *v1.Pod, kind, reason, message string) {
 	now := metav1.Now()
 	e := &v1.Event{
@@ -161,15 +161,15 @@ func (s *Server) event(p *v1.Pod, kind, reason, message string) {
 		Type:           kind, Reason: reason, Message: message, Count: 1, FirstTimestamp: now, LastTimestamp: now,
 		Source: v1.EventSource{Component: "kubelet", Host: p.Spec.NodeName},
 	}
-	_, _ = s.store.create(kindOf("events"), e) // of a random name, which may be taken
+	_, _ = s.store.create(kindOf("events"), e) // the random name may be taken
 }
 
-// worker keeps one pod on its node.
+// worker runs a pod on its node.
 type worker struct {
 	server *Server
 	node   *node
-	pod    *v1.Pod // as it was created
-	run    *v1.Pod // as the runtime gets it
+	pod    *v1.Pod // as created
+	run    *v1.Pod // as passed to the runtime
 	abort  context.CancelFunc
 	wake   chan struct{}
 }
@@ -181,13 +181,13 @@ func (w *worker) notify() {
 	}
 }
 
-// How long a worker waits where nothing happens, and after a failure.
+// Intervals of a worker: without changes, and after a failure.
 const (
 	resync     = 10 * time.Second
 	retryAfter = time.Second
 )
 
-// keep works on the pod until it is deleted and gone, or the server ends. It starts nothing after ctx is over.
+// keep manages the pod until it is deleted and gone, or the server ends. After ctx has ended it starts nothing.
 func (w *worker) keep(ctx context.Context) {
 	defer w.abort()
 	reportedStuck := false
@@ -227,14 +227,14 @@ func (w *worker) keep(ctx context.Context) {
 	}
 }
 
-// hasStarted reports whether the runtime has made containers of a pod. They run on where new pods get no sandbox.
+// hasStarted reports whether the pod has containers. They keep running on a node that cannot create sandboxes.
 func hasStarted(p *v1.Pod) bool {
 	return slices.ContainsFunc(p.Status.ContainerStatuses, func(c v1.ContainerStatus) bool { return c.ContainerID != "" })
 }
 
 const stuck = "Failed to create pod sandbox: the network of this node is not ready"
 
-// step does the next thing for the pod and returns when to look again.
+// step performs the next action for the pod and returns the delay until the following one.
 func (w *worker) step(ctx context.Context) time.Duration {
 	m := w.node.runtime.manager
 	before, err := m.GetPodStatus(ctx, string(w.run.UID), w.run.Name, w.run.Namespace)
@@ -244,7 +244,7 @@ func (w *worker) step(ctx context.Context) time.Duration {
 	m.WatchProbes(w.run, before)
 	result := m.SyncPod(ctx, w.run, &manifest.Set{}, before)
 	if ctx.Err() != nil {
-		return 0 // it is deleted
+		return 0 // the pod is deleted
 	}
 	after, err := m.GetPodStatus(ctx, string(w.run.UID), w.run.Name, w.run.Namespace)
 	if err != nil {
@@ -262,13 +262,13 @@ func (w *worker) step(ctx context.Context) time.Duration {
 	return resync
 }
 
-// reasons are those of containers that wait.
+// reasons are the reasons of waiting containers.
 var reasons = []error{
 	kuberuntime.ErrImagePullBackOff, kuberuntime.ErrImagePull, kuberuntime.ErrImageNeverPull, kuberuntime.ErrInvalidImageName, kuberuntime.ErrImageInspect,
 	kuberuntime.ErrCreateConfig, kuberuntime.ErrCreate, kuberuntime.ErrRun, kuberuntime.ErrPostStart, kuberuntime.ErrCrashLoopBackOff,
 }
 
-// status reports the pod's status, as a kubelet does, with why its containers wait.
+// status reports the pod's status like a kubelet, including why containers wait.
 func (w *worker) status(now *v1.Pod, waits error) {
 	status := now.Status.DeepCopy()
 	if status.Phase == "" {
@@ -311,7 +311,7 @@ func (w *worker) status(now *v1.Pod, waits error) {
 	w.server.countPods(w.pod)
 }
 
-// remove ends the pod and removes it from the runtime.
+// remove stops the pod and removes it from the runtime.
 func (w *worker) remove(ctx context.Context, grace int64) error {
 	m := w.node.runtime.manager
 	status, err := m.GetPodStatus(ctx, string(w.run.UID), w.run.Name, w.run.Namespace)
@@ -327,7 +327,7 @@ func (w *worker) remove(ctx context.Context, grace int64) error {
 	return nil
 }
 
-// relist wakes the workers of pods that have changed in a runtime: the kubelet's PLEG.
+// relist wakes the workers of pods that have changed in a runtime, like the kubelet's PLEG.
 func (s *Server) relist(r *nodeRuntime) {
 	known := map[types.UID]string{}
 	for tick := time.NewTicker(retryAfter); ; {

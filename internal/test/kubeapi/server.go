@@ -1,25 +1,23 @@
-// Package kubeapi is a small Kubernetes API server for tests, whose nodes are real container
-// runtimes on this machine: a pod that is created is run by package kuberuntime on the CRI
-// endpoint of its node, and an exec is a CRI exec. kubectl and client-go work with it:
+// Package kubeapi is a small Kubernetes API server for tests. Its nodes are real local container runtimes: package
+// kuberuntime runs the pods on the CRI endpoint of their node, and an exec is a CRI exec. It works with kubectl and
+// client-go:
 //
 //	s := kubeapi.Start(t, kubeapi.Options{Nodes: kubeapi.Nodes(50, "unix:///run/containerd/containerd.sock")})
 //	exec.Command("kubectl", "--kubeconfig", s.Kubeconfig, "get", "nodes")
 //	s.SetState("node-07", kubeapi.NotReady)
 //
-// Many nodes may share one runtime. SetState, Vanish and Forbid are the faults that a test may
-// ask for; others are real ones, such as an image that the runtime cannot pull. hack/kubeapi runs
-// the server on its own.
+// Nodes may share a runtime. SetState, Vanish and Forbid inject faults; other faults are real, such as an image that
+// the runtime cannot pull. hack/kubeapi runs the server on its own.
 //
-// In reading order: server.go starts and ends it; kinds.go lists the kinds of objects, for discovery and
-// kubectl get; store.go has lists and watches; nodes.go has the nodes; pods.go runs pods, as a
-// kubelet; daemonsets.go makes the pods of DaemonSets; sessions.go has exec.
+// In reading order: server.go starts and stops it; kinds.go lists the resource types, for discovery and kubectl get;
+// store.go has lists and watches; nodes.go has the nodes; pods.go runs pods like a kubelet; daemonsets.go creates the
+// pods of DaemonSets; sessions.go has exec.
 //
-// Its limits: objects can be read, listed, watched, created and deleted, with label selectors and the
-// field selectors that kubectl uses. It speaks JSON only; no paging, quota, default values but those of
-// pods, or service account tokens. A wrong token is refused, but roles are only kept: Forbid takes
-// rights away. The scheduler takes the first ready node that the nodeSelector allows, once; a DaemonSet
-// gets its pods when it is created; the objects of a namespace outlive it.
-// Pods have what package kuberuntime can do: no ConfigMaps, Secrets, Services or persistent
+// Limits: objects can be read, listed, watched, created and deleted, with label selectors and kubectl's field
+// selectors. It supports JSON only, and no paging, quota, defaults except for pods, or service account tokens. An
+// invalid token is rejected, but roles are only stored: use Forbid to revoke rights. The scheduler picks the first
+// ready node that matches the nodeSelector, once. A DaemonSet gets its pods when it is created. Deleting a namespace
+// keeps its objects. Pods support what package kuberuntime does: no ConfigMaps, Secrets, Services or persistent
 // volumes. exec has no protocols before v4.
 package kubeapi
 
@@ -51,30 +49,28 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Options are the cluster to begin with.
+// Options are the initial cluster.
 type Options struct {
 	Nodes []Node
-	// Dir has the kubeconfig and the directories of pods; Start takes one of the test's where it is empty.
+	// Dir is for the kubeconfig and the directories of pods. If empty, Start uses a directory of the test.
 	Dir string
-	// Audit receives a line for each request: its verb, resource, object and outcome. May be nil.
+	// Audit receives a line for each request: verb, resource, object and result. May be nil.
 	Audit func(line string)
 }
 
-// Node is one node of the cluster.
 type Node struct {
 	Name string
-	// Endpoint is its runtime's, as crishim's -r takes it: unix:///run/containerd/containerd.sock, or
-	// docker://HOST for the embedded shim.
+	// Endpoint is the runtime's endpoint as for crishim's -r: unix:///run/containerd/containerd.sock, or docker://HOST
+	// for the embedded shim.
 	Endpoint string
 	Labels   map[string]string
-	// Annotations are added to that of kubeadm with the runtime's socket.
+	// Annotations are added to kubeadm's annotation with the runtime's socket.
 	Annotations map[string]string
-	// HostPaths says where paths of the node are on this machine. A hostPath volume of one of these paths, or of
-	// something below it, is mounted from there.
+	// HostPaths maps paths of the node to local paths, for hostPath volumes.
 	HostPaths map[string]string
 }
 
-// Nodes returns n nodes on one runtime: node-01, node-02, ...
+// Nodes returns n nodes that share a runtime: node-01, node-02, ...
 func Nodes(n int, endpoint string) []Node {
 	nodes := make([]Node, n)
 	for i := range nodes {
@@ -83,33 +79,31 @@ func Nodes(n int, endpoint string) []Node {
 	return nodes
 }
 
-// Server is a running API server.
 type Server struct {
-	// Kubeconfig is the path of a file with its address, certificate and user.
+	// Kubeconfig is the path of a file with the server's address, certificate and user.
 	Kubeconfig string
 	URL        string
 
 	o        Options
-	logs     string // of pods
+	logs     string // directory of pod logs
 	http     *httptest.Server
-	ctx      context.Context // of everything that goes on
+	ctx      context.Context // for all background work
 	stop     context.CancelFunc
 	store    *store
 	nodes    map[string]*node
 	runtimes map[string]*nodeRuntime // by endpoint
-	work     sync.WaitGroup          // requests, pods
+	work     sync.WaitGroup          // requests and pods
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	closed    bool
 	workers   map[types.UID]*worker // pods that the runtimes may have
 	forbidden map[string]bool       // "verb resource"
 	requests  []string
 }
 
-// user and token are in the kubeconfig.
+// Credentials in the kubeconfig.
 const user, token = "tester", "crishim-test"
 
-// Start runs a server until the test ends.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
 	if o.Dir == "" {
@@ -133,7 +127,8 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		o: o, logs: filepath.Join(o.Dir, "kubelet", "logs"), store: newStore(), nodes: map[string]*node{}, runtimes: map[string]*nodeRuntime{},
 		workers: map[types.UID]*worker{}, forbidden: map[string]bool{},
 	}
-	// A test's context ends before its Cleanup. Clients see for themselves what libraries log of their connections.
+	// A test's context ends before its Cleanup functions. Library logs about connections are discarded, because clients
+	// see the errors.
 	s.ctx, s.stop = context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), klog.Logger{}))
 	for _, namespace := range []string{"default", "kube-system"} {
 		if _, err := s.store.create(kindOf("namespaces"), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}, Status: v1.NamespaceStatus{Phase: v1.NamespaceActive}}); err != nil {
@@ -170,10 +165,10 @@ clusters: [{name: test, cluster: {server: %[1]q, certificate-authority-data: %[2
 users: [{name: %[3]s, user: {token: %[4]s}}]
 `
 
-// discard is for servers whose clients see what is wrong.
+// discard is for servers whose clients see the errors.
 var discard = log.New(io.Discard, "", 0)
 
-// Close ends the sessions, and removes the pods from the runtimes and the kubeconfig. It may be called twice.
+// Close ends the sessions and removes the pods from the runtimes, and the kubeconfig. It may be called twice.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -198,7 +193,7 @@ func (s *Server) Close() error {
 				if err == nil || ctx.Err() != nil {
 					return err
 				}
-				select { // a runtime with much to do may need another try
+				select { // a busy runtime may need another attempt
 				case <-time.After(retryAfter):
 				case <-ctx.Done():
 				}
@@ -216,16 +211,17 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
-// closeTimeout bounds how long Close works on pods.
+// closeTimeout limits how long Close removes pods.
 const closeTimeout = 2 * time.Minute
 
-// SetState changes how a node behaves from now on. Sessions that run go on.
+// SetState changes the behaviour of a node. Running sessions continue.
 func (s *Server) SetState(name string, state State) { s.nodes[name].set(state, false) }
 
-// Vanish makes a node NotReady, and cuts its sessions.
+// Vanish sets a node to NotReady and cuts its sessions.
 func (s *Server) Vanish(name string) { s.nodes[name].set(NotReady, true) }
 
-// Forbid makes the server answer 403 to a verb of a resource, such as "create" and "pods/exec", until allow is called.
+// Forbid makes the server respond with 403 to a verb on a resource, such as "create" and "pods/exec", until allow is
+// called.
 func (s *Server) Forbid(verb, resource string) (allow func()) {
 	set := func(forbidden bool) {
 		s.mu.Lock()
@@ -236,14 +232,14 @@ func (s *Server) Forbid(verb, resource string) (allow func()) {
 	return func() { set(false) }
 }
 
-// Requests returns the requests so far: "create pods/exec default/web".
+// Requests returns the requests so far, in the form "create pods/exec default/web".
 func (s *Server) Requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.requests)
 }
 
-// Pods returns the pods of the API server, also those that are being deleted.
+// Pods returns all pods of the API server, including those being deleted.
 func (s *Server) Pods() []*v1.Pod {
 	objects, _ := s.store.list(&selection{kind: kindOf("pods"), labels: labels.Everything(), fields: fields.Everything()})
 	pods := make([]*v1.Pod, len(objects))

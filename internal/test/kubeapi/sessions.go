@@ -21,7 +21,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// container finds the container that a request is about, and its node.
+// container finds a request's container and its node.
 func (s *Server) container(c *call) (*node, v1.ContainerStatus, error) {
 	none := v1.ContainerStatus{}
 	o, err := s.store.get(c.kind, c.namespace, c.name)
@@ -55,8 +55,8 @@ func (s *Server) container(c *call) (*node, v1.ContainerStatus, error) {
 	return nil, none, apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for pod %s", name, p.Name))
 }
 
-// exec connects the client with the streaming server of the runtime. SPDY is passed on as it is; for a WebSocket
-// an API server makes SPDY of it, and so does this.
+// exec connects the client to the runtime's streaming server. It forwards SPDY and converts WebSocket to SPDY, like an
+// API server.
 func (s *Server) exec(c *call) error {
 	n, container, err := s.container(c)
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *Server) exec(c *call) error {
 	return nil
 }
 
-// Channels of a session in a WebSocket.
+// Channels of a WebSocket session.
 const (
 	stdin = iota
 	stdout
@@ -109,7 +109,7 @@ const (
 	resize
 )
 
-// sizes reads those of the client's terminal.
+// sizes reads the client's terminal sizes.
 type sizes struct{ from *json.Decoder }
 
 func (s sizes) Next() *remotecommand.TerminalSize {
@@ -120,7 +120,7 @@ func (s sizes) Next() *remotecommand.TerminalSize {
 	return &size
 }
 
-// webSocket serves a session to a WebSocket.
+// webSocket serves a session over WebSocket.
 func (c *call) webSocket(ctx context.Context, target *url.URL, o remotecommand.StreamOptions) error {
 	channels := wsstream.ChannelProtocolConfig{Binary: true, Channels: []wsstream.ChannelType{
 		stdin: wsstream.ReadChannel, stdout: wsstream.WriteChannel, stderr: wsstream.WriteChannel, status: wsstream.WriteChannel, resize: wsstream.ReadChannel,
@@ -132,7 +132,7 @@ func (c *call) webSocket(ctx context.Context, target *url.URL, o remotecommand.S
 		return nil //nolint:nilerr // the client knows it
 	}
 	defer conn.Close()
-	_, _ = streams[stdout].Write(nil) // tells the client that the session is there
+	_, _ = streams[stdout].Write(nil) // tells the client that the session is established
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if o.Stdin != nil {
@@ -144,7 +144,7 @@ func (c *call) webSocket(ctx context.Context, target *url.URL, o remotecommand.S
 	if o.Stderr != nil {
 		o.Stderr = streams[stderr]
 	}
-	// This channel ends when the client goes.
+	// This channel ends when the client disconnects.
 	sized, toSized := io.Pipe()
 	c.server.work.Go(func() {
 		_, _ = io.Copy(toSized, streams[resize])
@@ -165,7 +165,7 @@ func (c *call) webSocket(ctx context.Context, target *url.URL, o remotecommand.S
 	return nil
 }
 
-// outcome returns what a session ends with: the status of the command, or why there is none.
+// outcome returns the status at the end of a session: the command's exit status, or the error.
 func outcome(ctx context.Context, err error) metav1.Status {
 	var exit utilexec.ExitError
 	switch {

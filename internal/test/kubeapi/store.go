@@ -22,18 +22,18 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// object is what the store holds. What is in it is never changed, only replaced.
+// object is stored in the store. It is never modified, only replaced.
 type object interface {
 	runtime.Object
 	metav1.Object
 }
 
-// store holds all objects, and all changes since the start: a resource version is a place among these.
+// store holds all objects and all changes since the start. A resource version is an index into the changes.
 type store struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	objects map[string]object
 	changes []change
-	changed chan struct{} // closed with the next change
+	changed chan struct{} // closed at the next change
 }
 
 type change struct {
@@ -48,7 +48,7 @@ func newStore() *store {
 
 func (k *kind) key(namespace, name string) string { return k.resource + "/" + namespace + "/" + name }
 
-// write records a change. The caller holds the lock, and does not use the object any more.
+// write records a change. The caller holds the lock and must not use the object afterwards.
 func (s *store) write(k *kind, event watch.EventType, o object) object {
 	s.changes = append(s.changes, change{k, event, o})
 	o.SetResourceVersion(strconv.Itoa(len(s.changes)))
@@ -62,7 +62,7 @@ func (s *store) write(k *kind, event watch.EventType, o object) object {
 	return o
 }
 
-// create adds an object, which gets what an API server adds to it.
+// create adds an object with the metadata that an API server sets.
 func (s *store) create(k *kind, o object) (object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +87,8 @@ func (s *store) get(k *kind, namespace, name string) (object, error) {
 	return nil, apierrors.NewNotFound(k.groupResource(), name)
 }
 
-// update replaces an object by a copy that f has changed, unless f returns false or the object is not this one any more.
+// update replaces an object by a copy that f has changed, unless f returns false or the object was replaced in the
+// meantime.
 func (s *store) update(k *kind, old object, f func(object) bool) object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,10 +111,10 @@ func (s *store) remove(k *kind, old object) {
 	}
 }
 
-// selection is what a list, a watch or a deletion is about.
+// selection selects objects for a list, watch or deletion.
 type selection struct {
 	kind      *kind
-	namespace string // "": all
+	namespace string // "": all namespaces
 	labels    labels.Selector
 	fields    fields.Selector
 }
@@ -136,7 +137,7 @@ func fieldsOf(o object) fields.Set {
 	return set
 }
 
-// list returns what a selection takes, by namespace and name, and the resource version.
+// list returns the selected objects, sorted by namespace and name, and the resource version.
 func (s *store) list(sel *selection) ([]object, string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,14 +150,14 @@ func (s *store) list(sel *selection) ([]object, string) {
 	return out, strconv.Itoa(len(s.changes))
 }
 
-// since returns the changes after a resource version, with what the next one closes.
+// since returns the changes after a resource version, and a channel that is closed at the next change.
 func (s *store) since(version int) ([]change, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.changes[min(version, len(s.changes)):], s.changed
 }
 
-// selection reads the selectors of a request.
+// selection parses the selectors of a request.
 func (c *call) selection() (*selection, error) {
 	sel := &selection{kind: c.kind, namespace: c.namespace}
 	var err error
@@ -194,7 +195,7 @@ func (s *Server) list(c *call) error {
 	return c.answer(list)
 }
 
-// watch sends changes until the client goes or its time is over.
+// watch sends changes until the client disconnects or the timeout.
 func (s *Server) watch(c *call, sel *selection) error {
 	expired := make(<-chan time.Time)
 	if seconds, err := strconv.Atoi(c.query.Get("timeoutSeconds")); err == nil {
@@ -242,7 +243,7 @@ func (s *Server) watch(c *call, sel *selection) error {
 	}
 }
 
-// create adds an object of a kind that nothing else happens with.
+// create adds an object of a kind without further effects.
 func (s *Server) create(c *call) error {
 	o := c.kind.make()
 	if err := c.read(o); err != nil {
@@ -258,7 +259,7 @@ func (s *Server) create(c *call) error {
 	return c.answer(created)
 }
 
-// place checks the name and the namespace of an object.
+// place validates the name and namespace of an object.
 func (c *call) place(o object) error {
 	if c.kind.namespaced {
 		o.SetNamespace(cmp.Or(o.GetNamespace(), c.namespace))
@@ -290,7 +291,7 @@ func (s *Server) delete(c *call) error {
 	return c.answer(s.deleteObject(c.kind, old, o))
 }
 
-// deleteOptions are in the body, or in the query.
+// deleteOptions parses options from the body or the query.
 func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
 	o := &metav1.DeleteOptions{}
 	if err := c.read(o); err != nil {
@@ -302,7 +303,7 @@ func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
 	return o, nil
 }
 
-// deleteObject removes an object, or lets the pod's worker do so.
+// deleteObject removes an object; for a pod, its worker does so.
 func (s *Server) deleteObject(k *kind, old object, o *metav1.DeleteOptions) object {
 	if pod, ok := old.(*v1.Pod); ok {
 		return s.deletePod(pod, o)

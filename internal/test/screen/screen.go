@@ -1,6 +1,6 @@
-// Package screen draws what a program wrote to a terminal, as text or as an SVG picture. It knows what shells and crishim
-// write: text, line ends, backspaces, the colours of SGR, the cursor up, down and to a column, and erasing; of other
-// escape sequences it draws nothing.
+// Package screen renders a program's terminal output as text or SVG. It supports the output of shells and crishim:
+// text, line ends, backspaces, SGR colours, cursor up, down and to a column, and erasing. It ignores other escape
+// sequences.
 package screen
 
 import (
@@ -17,23 +17,23 @@ const (
 	margin                = 16.0
 )
 
-// A cell is a character with the SVG attributes of its colour and weight.
+// A cell is a character with SVG attributes for colour and weight.
 type cell struct {
 	char rune
 	look string
 }
 
-// reversed is the look of text on the colour of text.
+// reversed is the look of inverse text.
 const reversed = ` fill="#0d1117"`
 
-// looks are those of the SGR parameters; 0 and none end all of them.
+// looks are the SVG attributes of SGR parameters. 0 and an empty parameter reset them.
 var looks = map[string]string{
 	"1": ` font-weight="bold"`, "2": ` fill="#8b949e"`, "7": reversed, "31": ` fill="#ff7b72"`, "32": ` fill="#7ee787"`, "33": ` fill="#e3b341"`, "36": ` fill="#79c0ff"`,
 }
 
 var sequence = regexp.MustCompile(`^\x1b\[([0-9;?]*)([A-Za-z])`)
 
-// SVG draws a terminal of that width after text was written to it, with a title for who cannot see it.
+// SVG renders a terminal of the given width after text was written to it. title is the text alternative.
 func SVG(title, text string, width int) []byte {
 	rows := draw(text, width)
 	var out bytes.Buffer
@@ -64,7 +64,7 @@ func SVG(title, text string, width int) []byte {
 				for _, c := range row[x:to] {
 					run.WriteRune(c.char)
 				}
-				// Its length holds the columns together where the font is another.
+				// The explicit length keeps columns aligned with any font.
 				fmt.Fprintf(&out, `<text x="%.1f" y="%.1f" textLength="%.1f"%s>`, margin+float64(x)*cellWidth, margin+(float64(y)+0.75)*cellHeight, float64(to-x)*cellWidth, row[x].look)
 				_ = xml.EscapeText(&out, []byte(run.String()))
 				out.WriteString("</text>\n")
@@ -76,12 +76,12 @@ func SVG(title, text string, width int) []byte {
 	return out.Bytes()
 }
 
-// blank reports whether a row goes on with two blanks, or one at its end.
+// blank reports whether a row continues with two blanks, or with one at its end.
 func blank(row []cell) bool {
 	return row[0].char == ' ' && (len(row) == 1 || row[1].char == ' ')
 }
 
-// Text returns the lines of a terminal of that width after text was written to it.
+// Text returns the lines of a terminal of the given width after text was written to it.
 func Text(text string, width int) string {
 	var lines []string
 	for _, row := range draw(text, width) {
@@ -94,7 +94,7 @@ func Text(text string, width int) string {
 	return strings.TrimRight(strings.Join(lines, "\n"), "\n")
 }
 
-// draw returns the rows of the terminal; a line that is too long goes on in the next row.
+// draw returns the rows of the terminal. Long lines wrap.
 func draw(text string, width int) [][]cell {
 	rows, at, column, look := [][]cell{nil}, 0, 0, ""
 	down := func(by int) {
@@ -156,7 +156,7 @@ func draw(text string, width int) [][]cell {
 	return rows
 }
 
-// attributes returns the look after an SGR sequence.
+// attributes applies an SGR sequence to a look.
 func attributes(look, parameters string) string {
 	without := func(parts ...string) {
 		for _, p := range parts {

@@ -13,13 +13,13 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// Tmux is a program on a terminal of tmux, which knows every escape sequence.
+// Tmux is a program on a tmux terminal, which supports all escape sequences.
 type Tmux struct {
 	t      testing.TB
 	socket string
 }
 
-// StartTmux runs a command on a terminal of a size until the test ends.
+// StartTmux runs a command on a terminal of the given size until the test ends.
 func StartTmux(t testing.TB, width, height int, env []string, command ...string) *Tmux {
 	t.Helper()
 	if _, err := exec.LookPath("tmux"); err != nil {
@@ -53,31 +53,30 @@ func (s *Tmux) must(args ...string) string {
 	return string(out)
 }
 
-// Types types text.
 func (s *Tmux) Types(text string) {
 	s.t.Helper()
 	s.must("send-keys", "-l", text)
 }
 
-// Press presses a key that tmux has a name for, such as Enter.
+// Press presses a key by its tmux name, such as Enter.
 func (s *Tmux) Press(key string) {
 	s.t.Helper()
 	s.must("send-keys", key)
 }
 
-// Text returns what is on the screen.
+// Text returns the text on the screen.
 func (s *Tmux) Text() string {
 	s.t.Helper()
 	return s.must("capture-pane", "-p")
 }
 
-// Coloured returns what is on the screen with its colours, for SVG.
+// Coloured returns the screen with its colours, for SVG.
 func (s *Tmux) Coloured() string {
 	s.t.Helper()
 	return s.must("capture-pane", "-p", "-e")
 }
 
-// Until waits until something is on the screen, and returns the screen.
+// Until waits until ok returns true for the screen, and returns the screen.
 func (s *Tmux) Until(what string, ok func(screen string) bool) string {
 	s.t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {

@@ -71,7 +71,7 @@ func (r *runtimeService) StopContainer(_ context.Context, req *runtimeapi.StopCo
 	return &runtimeapi.StopContainerResponse{}, nil
 }
 
-// exit ends a running container; others stay as they are.
+// exit ends a running container. It has no effect on others.
 func (s *Server) exit(c *container, code int32) {
 	if c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return
@@ -84,14 +84,14 @@ func (s *Server) exit(c *container, code int32) {
 	s.event(c, runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT)
 }
 
-// AfterStart runs f, on its own, when a container of this name was started.
+// AfterStart runs f in its own goroutine when a container of this name is started.
 func (s *Server) AfterStart(name string, f func(id string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.afterStart[name] = f
 }
 
-// ExitFor ends a running container with a status and the runtime's word for why, such as OOMKilled.
+// ExitFor ends a running container with an exit code and a runtime's reason, such as OOMKilled.
 func (s *Server) ExitFor(id string, code int32, reason string) {
 	s.t.Helper()
 	s.change(id, func(c *container) {
@@ -100,7 +100,7 @@ func (s *Server) ExitFor(id string, code int32, reason string) {
 	})
 }
 
-// Exit ends a running container with a status, as its process would.
+// Exit ends a running container with an exit code, as if its process exited.
 func (s *Server) Exit(id string, code int32) {
 	s.t.Helper()
 	s.change(id, func(c *container) { s.exit(c, code) })
@@ -165,7 +165,7 @@ func (c *container) logPath() string {
 	return filepath.Join(c.pod.config.GetLogDirectory(), c.config.GetLogPath())
 }
 
-// Log appends a full line to the container's log file, in the CRI format.
+// Log appends a full line to the container's log file in CRI format.
 func (s *Server) Log(id, stream, line string) {
 	s.t.Helper()
 	s.change(id, func(c *container) {

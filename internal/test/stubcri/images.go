@@ -18,14 +18,14 @@ type imageService struct {
 	s *Server
 }
 
-// AddImage puts an image with these tags into the store and returns its id.
+// AddImage adds an image with tags and returns its id.
 func (s *Server) AddImage(tags ...string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.addImage(tags...).GetId()
 }
 
-// Image changes the image with this reference in place, under the server's lock.
+// Image changes an image in place, with the server's lock held.
 func (s *Server) Image(ref string, change func(*runtimeapi.Image)) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -50,7 +50,7 @@ func (s *Server) addImage(tags ...string) *runtimeapi.Image {
 	return img
 }
 
-// normal writes a reference out in full: busybox is docker.io/library/busybox:latest.
+// normal returns the full form of a reference: busybox is docker.io/library/busybox:latest.
 func normal(ref string) string {
 	first, rest, slash := strings.Cut(ref, "/")
 	switch {
@@ -112,8 +112,8 @@ func (i *imageService) ImageStatus(_ context.Context, req *runtimeapi.ImageStatu
 	return resp, nil
 }
 
-// PullImage finds every image but those whose name contains "missing", and
-// wants a password for those that contain "private".
+// PullImage finds all images except those whose name contains "missing", and requires a password for names with
+// "private".
 func (i *imageService) PullImage(_ context.Context, req *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
 	ref := req.GetImage().GetImage()
 	switch {

@@ -36,7 +36,7 @@ type container struct {
 	ended                      chan struct{} // closed when it exits
 }
 
-// newID makes ids that look real and are the same in every run.
+// newID returns realistic ids that are the same in each run.
 func (s *Server) newID(kind string) string {
 	s.seq++
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", kind, s.seq))
@@ -49,7 +49,7 @@ func (s *Server) containerByID(id string) (*container, error) {
 	return byID(s.containers, "container", id)
 }
 
-// change is what a test does to a container.
+// change applies a test's change to a container.
 func (s *Server) change(id string, do func(c *container)) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -61,7 +61,7 @@ func (s *Server) change(id string, do func(c *container)) {
 	do(c)
 }
 
-// byID takes a unique prefix as well, as containerd and CRI-O do.
+// byID also accepts a unique prefix, as containerd and CRI-O do.
 func byID[T any](all map[string]*T, kind, id string) (*T, error) {
 	if x, ok := all[id]; ok {
 		return x, nil
@@ -78,7 +78,7 @@ func byID[T any](all map[string]*T, kind, id string) (*T, error) {
 	return nil, status.Errorf(codes.NotFound, "%s %q not found", kind, id)
 }
 
-// The order of lists is the newest first, so that answers do not depend on maps.
+// Lists are sorted newest first, so that they do not depend on map order.
 
 func (s *Server) sortedPods() []*pod {
 	return slices.SortedFunc(maps.Values(s.pods), func(a, b *pod) int {
@@ -145,7 +145,7 @@ func (c *container) status() *runtimeapi.ContainerStatus {
 	}
 }
 
-// AddPod adds a ready pod and returns its id. The uid is made from the name.
+// AddPod adds a ready pod and returns its id. The uid is derived from the name.
 func (s *Server) AddPod(namespace, name string, change ...func(*runtimeapi.PodSandboxConfig)) string {
 	s.t.Helper()
 	config := &runtimeapi.PodSandboxConfig{
@@ -163,8 +163,7 @@ func (s *Server) AddPod(namespace, name string, change ...func(*runtimeapi.PodSa
 	return resp.GetPodSandboxId()
 }
 
-// AddContainer adds a running container with image busybox, which it brings,
-// and returns its id.
+// AddContainer adds a running container and returns its id. It adds the image busybox if needed.
 func (s *Server) AddContainer(podID, name string, change ...func(*runtimeapi.ContainerConfig)) string {
 	s.t.Helper()
 	id := s.AddCreated(podID, name, change...)
@@ -172,7 +171,6 @@ func (s *Server) AddContainer(podID, name string, change ...func(*runtimeapi.Con
 	return id
 }
 
-// Begin starts a created container.
 func (s *Server) Begin(id string) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -204,7 +202,6 @@ func (s *Server) AddCreated(podID, name string, change ...func(*runtimeapi.Conta
 	return resp.GetContainerId()
 }
 
-// StopPod stops a pod as StopPodSandbox does.
 func (s *Server) StopPod(id string) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -216,7 +213,7 @@ func (s *Server) StopPod(id string) {
 	s.stopPod(p)
 }
 
-// Left returns how many pods and containers there are, for tests that must clean up.
+// Left returns the number of pods and containers, for tests of clean-up.
 func (s *Server) Left() (pods, containers int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

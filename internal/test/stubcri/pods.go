@@ -41,7 +41,7 @@ func (r *runtimeService) RunPodSandbox(_ context.Context, req *runtimeapi.RunPod
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: p.id}, nil
 }
 
-// withPodLabels returns a sandbox as CRI-O keeps it (populateSandboxLabels).
+// withPodLabels returns a config with the labels that CRI-O adds (populateSandboxLabels).
 func withPodLabels(config *runtimeapi.PodSandboxConfig) *runtimeapi.PodSandboxConfig {
 	m := config.GetMetadata()
 	labels := map[string]string{
@@ -120,7 +120,7 @@ func (r *runtimeService) UpdatePodSandboxResources(_ context.Context, req *runti
 	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, err
 }
 
-// event tells everyone who watches; a watcher that does not read loses it.
+// event notifies all watchers. A slow watcher loses it.
 func (s *Server) event(c *container, kind runtimeapi.ContainerEventType) {
 	e := &runtimeapi.ContainerEventResponse{
 		ContainerId: c.id, ContainerEventType: kind, CreatedAt: s.now().UnixNano(), PodSandboxStatus: c.pod.status(),
@@ -162,16 +162,15 @@ func (r *runtimeService) GetContainerEvents(_ *runtimeapi.GetEventsRequest, out 
 	}
 }
 
-// Watchers returns how many clients watch events, for tests that must not act
-// before a client looks.
+// Watchers returns the number of event subscribers, so that tests can wait for a client to subscribe.
 func (s *Server) Watchers() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.watchers)
 }
 
-// stats of a running container: half a core since it started, and memory
-// that tells containers apart.
+// stats returns stats of a running container: half a core since the start, and a memory value that identifies the
+// container.
 func (s *Server) stats(c *container) *runtimeapi.ContainerStats {
 	now := s.now().UnixNano()
 	st := &runtimeapi.ContainerStats{

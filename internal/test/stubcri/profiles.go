@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Calls that runtimes have got one after the other.
+// Calls that were added to CRI over time.
 var (
 	streamedLists = []string{
 		"StreamPodSandboxes", "StreamContainers", "StreamContainerStats", "StreamPodSandboxStats", "StreamPodSandboxMetrics", "StreamImages",
@@ -18,8 +18,8 @@ var (
 	podStats   = []string{"PodSandboxStats", "ListPodSandboxStats"}
 )
 
-// Profiles returns the runtimes that are in use, and the odd ones that there have
-// been, by name: which calls they have and which fields they fill.
+// Profiles returns options that imitate current and some unusual older runtimes, by name: the calls and fields that
+// they have.
 func Profiles() map[string]Options {
 	bigLists := Options{MaxSend: 64 << 10}
 	return map[string]Options{
@@ -68,7 +68,7 @@ func Profiles() map[string]Options {
 	}
 }
 
-// withoutNewFields takes away what the API has got since Kubernetes 1.27.
+// withoutNewFields removes fields that were added to CRI after Kubernetes 1.27.
 func withoutNewFields(answer proto.Message) {
 	switch m := answer.(type) {
 	case *runtimeapi.StatusResponse:
@@ -84,7 +84,7 @@ func withoutNewFields(answer proto.Message) {
 	}
 }
 
-// bareImageIDs writes image ids as CRI-O does.
+// bareImageIDs writes image ids in CRI-O's form.
 func bareImageIDs(answer proto.Message) {
 	bare := func(id *string) { *id = strings.TrimPrefix(*id, "sha256:") }
 	switch m := answer.(type) {
@@ -107,7 +107,7 @@ func bareImageIDs(answer proto.Message) {
 	}
 }
 
-// withoutInfo leaves out the extra information of verbose answers.
+// withoutInfo removes the info of verbose responses.
 func withoutInfo(answer proto.Message) {
 	m := answer.ProtoReflect()
 	if field := m.Descriptor().Fields().ByName("info"); field != nil && field.IsMap() {
@@ -115,7 +115,7 @@ func withoutInfo(answer proto.Message) {
 	}
 }
 
-// withoutMetadata leaves out all that an object may leave out.
+// withoutMetadata removes all optional fields of an object.
 func withoutMetadata(answer proto.Message) {
 	withoutInfo(answer)
 	switch m := answer.(type) {
@@ -156,7 +156,7 @@ func withoutMetadata(answer proto.Message) {
 	}
 }
 
-// empty leaves out everything, but of objects in lists their ids.
+// empty removes all fields except the ids of listed objects.
 func empty(answer proto.Message) {
 	switch m := answer.(type) {
 	case *runtimeapi.VersionResponse:

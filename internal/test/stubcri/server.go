@@ -1,14 +1,10 @@
-// Package stubcri is an in-memory CRI runtime for tests: a real gRPC server
-// on a unix socket with pods, containers and images that change state as a
-// runtime's do, lists with filters, events, stats, log files and a real
-// streaming server.
+// Package stubcri is an in-memory CRI runtime for tests: a real gRPC server on a unix socket with pods, containers and
+// images that change state as in a real runtime, filtered lists, events, stats, log files and a real streaming server.
 //
-// Its limits: a started container runs nothing and stays running until it is
-// stopped or [Server.Exit] is called; exec runs the command on the machine
-// of the test; attach echoes its input; port-forward connects to the port on
-// 127.0.0.1. [Options] make it behave as other runtimes do: one that only
-// knows v1alpha2, leaves calls unimplemented, ignores filters, or fails;
-// [Profiles] are those for the runtimes that are in use.
+// Limits: a started container runs no process and stays running until it is stopped or [Server.Exit] is called; exec
+// runs the command on the local machine; attach echoes its input; port-forward connects to the port on 127.0.0.1.
+// [Options] imitate other runtimes, for example with v1alpha2 only, unimplemented calls, ignored filters or errors.
+// [Profiles] are the options for existing runtimes.
 package stubcri
 
 import (
@@ -33,47 +29,45 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// Options say how the runtime behaves. The zero value is a well-behaved one.
+// Options control the runtime's behaviour. The zero value is a well-behaved runtime.
 type Options struct {
 	// Info is added to the verbose status.
 	Info map[string]string
-	// Name and Version are what the Version call answers: stubcri 1.0.0.
+	// Name and Version are the answer to Version; default: stubcri 1.0.0.
 	Name, Version string
-	// APIs are the CRI versions served; nil means v1 only.
+	// APIs are the CRI versions to serve; nil: v1 only.
 	APIs []string
-	// Unimplemented names methods, such as "ListPodSandboxStats", that the
-	// runtime does not have.
+	// Unimplemented lists methods, such as "ListPodSandboxStats", that the runtime lacks.
 	Unimplemented []string
-	// Errors are what methods end with.
+	// Errors are the errors that methods return.
 	Errors map[string]error
-	// RuntimeAPIVersion is what Version says of it; that of APIs when empty.
+	// RuntimeAPIVersion is the API version in the answer to Version; "": from APIs.
 	RuntimeAPIVersion string
-	// Change changes a copy of every answer before it goes out.
+	// Change changes a copy of each response.
 	Change func(answer proto.Message)
-	// IgnoreImageFilter makes lists of images complete, IgnoreFilters all lists,
-	// whatever was asked for.
+	// IgnoreImageFilter ignores the filters of image lists, IgnoreFilters those of all lists.
 	IgnoreImageFilter bool
 	IgnoreFilters     bool
-	// LabelPods gives sandboxes the kubelet's labels where they have none, and containers not.
+	// LabelPods adds the kubelet's labels to sandboxes without them, but not to containers.
 	LabelPods bool
-	// LogStartErrors makes a command that cannot be started end with status 255 and with what
-	// an OCI runtime logs as its error output, and a timeout of ExecSync with status -1.
+	// LogStartErrors imitates CRI-O: a command that cannot be started exits with 255 and the OCI runtime's log line on
+	// stderr, and ExecSync exits with -1 on a timeout.
 	LogStartErrors bool
 	// NoNetwork makes Status report NetworkReady=false.
 	NoNetwork bool
-	// MaxSend is the server's limit for a message; gRPC's own when zero.
+	// MaxSend is the server's message limit; 0: gRPC's default.
 	MaxSend int
-	// Socket is where to listen; a fresh short path when empty.
+	// Socket is the path to listen on; "": a new short path.
 	Socket string
-	// Private offers crishim's private service too, as its own shim does.
+	// Private adds crishim's private service, as in its own shim.
 	Private bool
-	// Now is the clock; nil means time.Now.
+	// Now is the clock; nil: time.Now.
 	Now func() time.Time
 }
 
-// Server is a running stub runtime. Its methods may be called at any time.
+// Server is a running stub runtime. Its methods are safe for concurrent use.
 type Server struct {
-	// Endpoint is its unix:// address.
+	// Endpoint is the server's unix:// address.
 	Endpoint string
 
 	o    Options
@@ -81,7 +75,7 @@ type Server struct {
 	grpc *grpc.Server
 	stop chan struct{}
 
-	mu         sync.Mutex // guards all below
+	mu         sync.Mutex // guards the fields below
 	seq        int
 	pods       map[string]*pod
 	containers map[string]*container
@@ -95,10 +89,9 @@ type Server struct {
 	streaming  *streaming
 }
 
-// Call is one request as it arrived.
+// Call is a received request.
 type Call struct {
-	// Method is the short name, such as "ListContainers"; API is the version
-	// of the service that was called.
+	// Method is the short name, such as "ListContainers". API is the version of the service.
 	Method, API string
 	// Request is nil for streams.
 	Request any
@@ -138,7 +131,7 @@ func Start(t testing.TB, o Options) *Server {
 	return s
 }
 
-// Stop ends the server at once, as a runtime that dies. It may be called twice.
+// Stop stops the server at once, like a crashed runtime. It may be called twice.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	select {
@@ -156,14 +149,13 @@ func (s *Server) Stop() {
 	}
 }
 
-// SocketPath returns a path for a socket, which is removed with the test.
+// SocketPath returns a path for a socket that is removed after the test.
 func SocketPath(t testing.TB) string {
 	t.Helper()
 	return filepath.Join(test.SocketDir(t), "s")
 }
 
-// register offers both services under each version's name. The messages of
-// v1alpha2 are those of v1 on the wire.
+// register registers both services under the name of each version. v1 and v1alpha2 have the same wire format.
 func (s *Server) register() {
 	apis := s.o.APIs
 	if apis == nil {
@@ -181,7 +173,7 @@ func (s *Server) register() {
 	}
 }
 
-// unary holds the lock for all calls but those of sessions, which take it themselves.
+// unary holds the lock during all calls except those of sessions, which lock by themselves.
 func (s *Server) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if err := s.enter(ctx, req); err != nil {
 		return nil, err
@@ -196,18 +188,18 @@ func (s *Server) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, ha
 	return s.changed(res), err
 }
 
-// changed returns an answer as the runtime words it.
+// changed applies Options.Change to a response.
 func (s *Server) changed(answer any) any {
 	m, ok := answer.(proto.Message)
 	if s.o.Change == nil || !ok || !m.ProtoReflect().IsValid() {
 		return answer
 	}
-	m = proto.Clone(m) // it shares what the server remembers
+	m = proto.Clone(m) // the response shares objects with the server
 	s.o.Change(m)
 	return m
 }
 
-// changingStream changes what it sends.
+// changingStream applies Options.Change to sent messages.
 type changingStream struct {
 	grpc.ServerStream
 	s *Server
@@ -222,7 +214,7 @@ func (s *Server) stream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo,
 	return handler(srv, &changingStream{ss, s})
 }
 
-// enter records a call and applies the faults that a test asked for.
+// enter records a call and applies the test's faults.
 func (s *Server) enter(ctx context.Context, req any) error {
 	wire, _ := grpc.Method(ctx)
 	method := wire[strings.LastIndexByte(wire, '/')+1:]
@@ -234,8 +226,7 @@ func (s *Server) enter(ctx context.Context, req any) error {
 	if before != nil {
 		before(ctx)
 		if err := ctx.Err(); err != nil {
-			// The deadline may pass here a moment before it does at the client, which would
-			// take an answer now.
+			// The deadline may pass here shortly before it passes at the client, which would still accept a response.
 			<-s.stop
 			return status.FromContextError(err).Err()
 		}
@@ -249,22 +240,20 @@ func (s *Server) enter(ctx context.Context, req any) error {
 	return err
 }
 
-// Fail makes every later call of a method end with err; nil heals it.
+// Fail makes later calls of a method fail with err. nil ends this.
 func (s *Server) Fail(method string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail[method] = err
 }
 
-// Before runs f at the start of every later call of a method. One that waits
-// for ctx.Done is a runtime that hangs.
+// Before runs f at the start of later calls of a method. To simulate a hanging runtime, f waits for ctx.Done.
 func (s *Server) Before(method string, f func(ctx context.Context)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.before[method] = f
 }
 
-// Calls returns the requests so far, in order.
 func (s *Server) Calls() []Call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -326,21 +315,20 @@ func (r *runtimeService) UpdateRuntimeConfig(_ context.Context, req *runtimeapi.
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }
 
-// PodCIDR returns what the last UpdateRuntimeConfig set.
+// PodCIDR returns the CIDR from the last UpdateRuntimeConfig.
 func (s *Server) PodCIDR() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.podCIDR
 }
 
-// privateService is crishim's own service, of which the stub has the pull.
+// privateService implements the pull of crishim's private service.
 type privateService struct {
 	api.UnimplementedCrishimServer
 	s *Server
 }
 
-// PullImage pulls as CRI's does and tells of two layers, one of which was
-// there.
+// PullImage pulls like CRI's PullImage and reports two layers, one of which exists already.
 func (p *privateService) PullImage(r *api.PullImageRequest, out api.Crishim_PullImageServer) error {
 	p.s.mu.Lock()
 	res, err := (&imageService{s: p.s}).PullImage(out.Context(), &runtimeapi.PullImageRequest{

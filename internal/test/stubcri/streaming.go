@@ -28,8 +28,7 @@ type streaming struct {
 	http *http.Server
 }
 
-// startStreaming starts the streaming server with the first URL that is
-// asked for; most tests need none.
+// startStreaming starts the streaming server at the first request for a URL, because most tests need none.
 func (s *Server) startStreaming() (*streaming, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,17 +133,17 @@ func (r *runtimeService) ExecSync(ctx context.Context, req *runtimeapi.ExecSyncR
 	return resp, nil
 }
 
-// startError is a command that could not be started, in the words of an OCI runtime.
+// startError is an OCI runtime's error for a command that could not be started.
 type startError struct{ reason string }
 
 func (e *startError) Error() string { return "OCI runtime exec failed: " + e.reason + ": unknown" }
 
-// logged returns the line that the OCI runtime logs.
+// logged returns the OCI runtime's log line.
 func (e *startError) logged() string {
 	return fmt.Sprintf("time=%q level=error msg=%q\n", time.Now().Format(time.RFC3339), e.reason)
 }
 
-// run runs a command on this machine. One that cannot be started fails with a startError.
+// run runs a command on this machine. If the command cannot be started, it returns a startError.
 func run(ctx context.Context, cmd []string, in io.Reader, out, errw io.Writer) error {
 	if len(cmd) == 0 {
 		return errors.New("the command is empty")
@@ -194,7 +193,7 @@ func (r *streamRuntime) Exec(ctx context.Context, id string, cmd []string, in io
 	err := run(ctx, cmd, in, out, stderr)
 	var start *startError
 	if r.s.o.LogStartErrors && errors.As(err, &start) {
-		_, _ = io.WriteString(stderr, start.logged()) // to a client that is still there
+		_, _ = io.WriteString(stderr, start.logged()) // fails if the client has gone
 		return utilexec.CodeExitError{Err: start, Code: 255}
 	}
 	return err
@@ -239,7 +238,7 @@ func (r *streamRuntime) PortForward(ctx context.Context, _ string, port int32, s
 	return err
 }
 
-// sendEach sends a list one object at a time.
+// sendEach sends a list with one object per message.
 func sendEach[T, R any](s *Server, out grpc.ServerStreamingServer[R], list func() []T, wrap func([]T) *R) error {
 	s.mu.Lock()
 	all := list()
