@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# arm64.sh: what can be seen of the arm64 program here: vet, the build, and under qemu a version, a list
-# of images, and the pause program of pods.
+# arm64.sh: check the arm64 program on this machine: vet, build, and under qemu a version, a list of images, and the
+# pause program.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tags=$(cat hack/tags)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# bench.sh [-quick]: the table of docs/performance.md on the engine of DOCKER_HOST, on stdout and in bench.json.
-# crishim and its peer take turns, so that a machine that slows down slows both. Figures are medians; the ratio is the
-# median of the pairs' ratios. -quick shows that every row works, with figures that mean little.
+# bench.sh [-quick]: measure the table of docs/performance.md with the engine of DOCKER_HOST; print it and write
+# bench.json. crishim and its peer alternate, so that a slow machine affects both. Results are medians; the ratio is the
+# median of the pairs' ratios. -quick checks that each row works; its results are meaningless.
 set -euo pipefail
 shopt -s inherit_errexit
 export LC_ALL=C
@@ -38,7 +38,7 @@ trap 'exit 143' TERM HUP
 
 # ---- rows
 
-# row WHAT UNIT FLOOR PEER: reads lines of crishim's figure and the peer's, if there is one.
+# row WHAT UNIT FLOOR PEER: reads lines with crishim's result and the peer's, if there is a peer.
 row() {
   jq -sRc --arg what "$1" --arg unit "$2" --arg floor "$3" --arg peer "$4" '
     def median: if any(. == null) then null else sort | .[length / 2 | floor] end;
@@ -53,7 +53,7 @@ row() {
   tail -n 1 "$dir/rows" | jq -r '"\(.what): \(.crishim * 100 | round / 100) \(.unit)"' >&2
 }
 
-# in_turn RUNS OURS THEIRS: the milliseconds of two commands, a line for each run but the first.
+# in_turn RUNS OURS THEIRS: the milliseconds of two commands, one line per run except the first.
 in_turn() {
   local i commands=()
   for ((i = 0; i <= $1; i++)); do commands+=("$2" "$3"); done
@@ -65,7 +65,7 @@ in_turn() {
 # pair WHAT FLOOR PEER RUNS OURS THEIRS
 pair() { in_turn "$4" "$5" "$6" | row "$1" ms "$2" "$3"; }
 
-# rates WHAT FLOOR ARGS [PIPE]: of an exec that moves $mib, each run in a shell with PIPE before it.
+# rates WHAT FLOOR ARGS [PIPE]: the rate of an exec that transfers $mib, each run in a shell after PIPE.
 rates() {
   local way
   for way in "embedded docker://" "dialled $serve"; do
@@ -75,7 +75,8 @@ rates() {
 }
 megabytes_per_second() { awk -v mib="$mib" '{ kb = mib * 1048.576; print kb / $1, kb / $2 }'; }
 
-# both WHAT EMBEDDED-FLOOR DIALLED-FLOOR RUNS ARGS [THEIRS]: a verb on the embedded shim and on serve, and docker's.
+# both WHAT EMBEDDED-FLOOR DIALLED-FLOOR RUNS ARGS [THEIRS]: a verb with the embedded shim and with serve, and docker's
+# verb.
 both() {
   pair "$1, embedded" "$2" docker "$4" "crishim -r docker:// $5" "docker ${6:-$5}"
   pair "$1, dialled" "$3" docker "$4" "crishim -r $serve $5" "docker ${6:-$5}"
@@ -95,13 +96,13 @@ table() {
 
 # ---- pods
 
-# new_pod NAME [2]: in the host's network with 2, because the engine's bridge has no room for hundreds.
+# new_pod NAME [2]: with 2 in the host's network, because the engine's bridge cannot hold hundreds of pods.
 new_pod() {
   printf '{"metadata": {"name": "%s", "namespace": "crishim-bench"}, "linux": {"security_context": {"namespace_options": {"network": %d}}},
     "labels": {"io.kubernetes.pod.name": "%s", "io.kubernetes.pod.namespace": "crishim-bench"}}' "$1" "${2:-0}" "$1" | crishim -r "$serve" runp -
 }
 
-# new_container POD NAME COMMAND: started, and its id printed.
+# new_container POD NAME COMMAND: creates and starts a container and prints its id.
 new_container() {
   local id
   id=$(jq -n '{metadata: {name: $ARGS.positional[0]}, image: {image: env.CRISHIM_TEST_IMAGE}, command: ["sh", "-c", $ARGS.positional[1]]}' --args "$2" "$3" |
@@ -109,7 +110,7 @@ new_container() {
   crishim -r "$serve" start "$id"
 }
 
-# node_pod N BUSY: a pod of many, which has a container where N is at most BUSY.
+# node_pod N BUSY: creates one of many pods, with a container if N is at most BUSY.
 node_pod() {
   local pod
   pod=$(new_pod "full-$1" 2)
@@ -119,29 +120,29 @@ node_pod() {
 new_image() { docker import --change "LABEL number=$1" "$dir/layer.tar" "crishim-bench.example/app-$1:1.$1"; }
 export -f new_pod new_container node_pod new_image
 
-# many N FUNCTION ARGS...: calls FUNCTION for 1 to N, by ten at once; {} is the number.
+# many N FUNCTION ARGS...: calls FUNCTION for 1 to N, ten at a time; {} is the number.
 many() { seq "$1" | xargs -P 10 -I{} bash -ec '"$@"' - "${@:2}" >/dev/null; }
 
 remove_pods() { crishim -r docker:// rmp -f -a -n crishim-bench >"$dir/removed" 2>&1 || { cat "$dir/removed" >&2; return 1; }; }
 
 remove_images() { docker images -q 'crishim-bench.example/*' | sort -u | xargs -r docker rmi -f >/dev/null; }
 
-# start_serve ENDPOINT: returns when it answers; $! is its process.
+# start_serve ENDPOINT: starts serve and waits until it answers; its pid is $!.
 start_serve() {
   crishim serve --listen "$1" --docker-endpoint "$DOCKER_HOST" >>"$dir/serve.log" 2>&1 &
   until [ -S "${1#unix://}" ]; do kill -0 $! || { cat "$dir/serve.log" >&2; return 1; }; sleep 0.001; done
   crishim -r "$1" version >/dev/null
 }
 
-# ---- what is measured
+# ---- measurements
 
-# A program that the linker wrote lies in the page cache in single pages, and one that was copied in large ones: its
-# start takes 1.5 ms less.
+# A program written by the linker is in the page cache in single pages, a copied program in large ones. The copy starts
+# 1.5 ms faster.
 mkdir "$dir/bin"
 install -m 755 bin/crishim "$(command -v docker)" "$dir/bin"
 ${GO:-go} build -trimpath -tags "$(cat hack/tags)" -o "$dir/bin/bench" ./hack/bench
 PATH=$dir/bin:$PATH
-# /run is in memory on every node; in a container it may be on a disk.
+# /run is in memory on every node, but in a container it may be on a disk.
 if [ "$(stat -f -c %T /run)" != tmpfs ] && mkdir /run/crishim 2>/dev/null; then
   mount -t tmpfs -o mode=755 crishim-bench /run/crishim && mounted=1
 fi

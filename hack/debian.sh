@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# debian.sh [DIRECTORY]: the packages of dist on a Debian 12 of their own: in a bare tree, under systemd as process 1
-# with an engine (hack/debian/guest.sh, in systemd-nspawn), and the .rpm in the same tree. As root, with debootstrap,
-# systemd-container and rpm; it takes some minutes and leaves nothing, but DIRECTORY stays, for the next time.
+# debian.sh [DIRECTORY]: test the packages in dist on Debian 12: in a bare tree, under systemd as process 1 with an
+# engine (hack/debian/guest.sh, in systemd-nspawn), and the .rpm in the same tree. Needs root, debootstrap,
+# systemd-container and rpm. It takes some minutes and removes everything except DIRECTORY, which later runs reuse.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=/dev/null
@@ -28,7 +28,7 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 130' INT TERM
 
-# files: all that is installed or left in the tree.
+# files: all installed and remaining files in the tree.
 files() {
   (cd "$root" && find . -xdev \( -path ./root -o -path ./tmp -o -path ./run -o -path ./proc -o -path ./sys -o -path ./var/log -o -path ./var/cache -o -path ./var/lib/dpkg \
     -o -path ./var/lib/rpm -o -path ./var/lib/docker -o -path ./var/lib/containerd -o -path ./var/lib/systemd \) -prune -o -print) | sort
@@ -51,7 +51,7 @@ if [ ! -e "$root/etc/debian_version" ]; then
   echo '== debootstrap'
   debootstrap --variant=minbase bookworm "$root" >"$work/log" 2>&1 || fail "$(tail "$work/log")"
 fi
-# What a failure has left in a tree that was kept.
+# Leftovers of a failure in a tree that was kept.
 chroot "$root" dpkg -P crishim >"$work/log" 2>&1
 rm -rf "$root"/etc/crishim "$root"/etc/cni/net.d/* "$root"/root
 mkdir -p "$root/root"
@@ -71,9 +71,9 @@ bare 'with systemd that does not run'
 
 echo '== rpm'
 rpm -qlp "$rpm" | grep -qx /usr/share/man/man1/crishim-exec.1.gz || fail 'the rpm has no page of exec'
-mkdir -p "$root/usr/share/zsh/site-functions" # of a package where rpm is at home
+mkdir -p "$root/usr/share/zsh/site-functions" # exists in rpm distributions
 files >"$work/files"
-rpm --root "$root" -i --nodeps "$rpm" 2>"$work/log" || fail "$(cat "$work/log")" # Debian's would have us take alien
+rpm --root "$root" -i --nodeps "$rpm" 2>"$work/log" || fail "$(cat "$work/log")" # Debian's rpm recommends alien
 chroot "$root" crishim --version
 chroot "$root" systemctl -q enable crishim.service crishim-sync@etc-pods
 rpm --root "$root" -e crishim 2>"$work/log" || fail "$(cat "$work/log")"

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# demo.sh: the main job of crishim as a user would do it. Prints each command line and its
-# output, checks both, and stops at the first thing that is wrong. Run it with `make demo`.
+# demo.sh: the main features of crishim as a user would use them. It prints each command line and its output, checks
+# both, and stops at the first error. Run it with `make demo`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PWD/bin:$PATH
 IMAGE=${CRISHIM_TEST_IMAGE:-busybox:crishim}
 work=$(mktemp -d "${TMPDIR:-/tmp}/crishim-demo.XXXXXX")
-# shellcheck disable=SC2034 # lib.sh works on these
+# shellcheck disable=SC2034 # lib.sh uses these
 out=$work/out forward='' pause_before=''
 
 # shellcheck source=/dev/null
 . hack/demo/lib.sh
-# What the script itself complains about is no part of the story: it fails at the end.
+# Errors of the script itself do not belong in the story; they are printed at the end.
 exec 4>&2 2>"$work/noise"
 trap clean_up EXIT
 trap 'exit 130' INT

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# dist.sh [DIRECTORY]: all of a release, in dist or DIRECTORY: programs, archives, packages, images, bills
-# of materials, licences, checksums. The same commit and Go give the same bytes, wherever it runs.
+# dist.sh [DIRECTORY]: build a release in dist or DIRECTORY: programs, archives, packages, images, bills of materials,
+# licences, checksums. The result depends only on the commit and the version of Go.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 umask 022
@@ -9,7 +9,7 @@ dist=${1:-$PWD/dist}
 version=${VERSION:-$(git describe --tags --always --dirty --match 'v*')}
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 tags=$(cat hack/tags)
-# What somebody has set for his own builds may not be in a release.
+# A user's own build settings must not affect a release.
 unset GOEXPERIMENT GOOS GOARCH
 export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC GOFLAGS=-trimpath CGO_ENABLED=0 GOAMD64=v1 GOARM64=v8.0
 nfpm=$(hack/tool.sh github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0)
@@ -26,7 +26,7 @@ build() { # ARCH
   GOARCH=$1 go build -buildvcs=false -tags "$tags" -ldflags "-s -w -X main.version=$version" -o "$work/kubectl-crishim-$1" ./cmd/kubectl-crishim
 }
 
-# stage ARCH PREFIX DIRECTORY: what make install installs. Only the program differs between architectures.
+# stage ARCH PREFIX DIRECTORY: runs make install. Only the program depends on the architecture.
 stage() {
   local tree=$work/tree${2//\//-}
   if [ ! -e "$tree" ]; then
@@ -47,13 +47,13 @@ for arch in amd64 arm64; do
   name=crishim-$version-linux-$arch
   cp "$work/crishim-$arch" "$dist/crishim-linux-$arch"
 
-  # To be unpacked in /usr/local, with the settings as an example.
+  # For unpacking in /usr/local, with example settings.
   stage "$arch" /usr/local "$work/archive-$arch"
   mv "$work/archive-$arch/etc/crishim/serve.yaml" "$work/archive-$arch/usr/local/share/doc/crishim/"
   tar -C "$work/archive-$arch/usr/local" --format=gnu --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
     --transform "s,^\.,$name," -cf - . | gzip -9n >"$dist/$name.tar.gz"
 
-  # The plugin is for where kubectl is, which is seldom a node.
+  # The plugin belongs next to kubectl, which is rarely on a node.
   mkdir "$work/plugin-$arch"
   install -m 755 "$work/kubectl-crishim-$arch" "$work/plugin-$arch/kubectl-crishim"
   install -m 644 LICENSE "$work/archive-$arch/usr/local/share/doc/crishim/THIRD-PARTY-LICENSES" "$work/plugin-$arch/"
@@ -62,7 +62,7 @@ for arch in amd64 arm64; do
 
   stage "$arch" /usr "$work/package-$arch"
   package "$arch" rpm
-  # Debian's zsh looks elsewhere, and its copyright has a name of its own.
+  # Debian's zsh uses another directory, and its copyright file has its own name.
   mv "$work/package-$arch/usr/share/zsh/site-functions" "$work/package-$arch/usr/share/zsh/vendor-completions"
   mv "$work/package-$arch/usr/share/doc/crishim/LICENSE" "$work/package-$arch/usr/share/doc/crishim/copyright"
   package "$arch" deb
@@ -72,7 +72,7 @@ for arch in amd64 arm64; do
   go run ./hack/sbom "$work/crishim-$arch" "$version" >"$dist/$name.cdx.json"
   go run ./hack/sbom "$work/kubectl-crishim-$arch" "$version" >"$dist/kubectl-$name.cdx.json"
 done
-# README.md states the size of the image. The plugin has client-go in it.
+# README.md states the size of the image. The plugin contains client-go.
 small() { # MB FILE...
   local limit=$(($1 * 1000 * 1000)) file
   shift

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# fuzz.sh TIME: every fuzz target of the module for TIME each, one after the other.
-# One that fails does not stop the others; the last lines name all that did.
+# fuzz.sh TIME: run each fuzz target of the module for TIME, one after the other. A failure does not stop the others;
+# the last lines list the failed targets.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=()

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# generate.sh [verify]: what a program has written in this repository: api's Go code and the
-# pause programs. With "verify" all of it is made again elsewhere and compared. What cannot be
-# made here is named; that is a failure where CRISHIM_REQUIRE_ENGINE is 1. hack/engine.sh
-# packages verify installs what it takes.
+# generate.sh [verify]: write generated files: api's Go code and the pause programs. With "verify" they are generated
+# elsewhere and compared. Files that cannot be generated here are reported; with CRISHIM_REQUIRE_ENGINE=1 that is a
+# failure. "hack/engine.sh packages verify" installs the requirements.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,8 +14,8 @@ cannot() {
   if [ "$mode" = write ] || [ "${CRISHIM_REQUIRE_ENGINE:-}" = 1 ]; then status=1; fi
 }
 
-# take FILE: the new one in place of ours, or compared with it. Every protoc leaves its
-# version in the code, and is the only one to change that line.
+# take FILE: replaces our file by the new one or compares them. protoc writes its version into the code; only that line
+# may differ.
 take() {
   if [ "$mode" = write ]; then
     cp "$new/$1" "$1"
@@ -30,7 +29,7 @@ mkdir -p "$new/bin" "$new/api" "$new/shim/pause"
 
 if ! command -v protoc >/dev/null; then
   cannot api 'there is no protoc (the package protobuf-compiler)'
-# protoc-gen-go is that of the protobuf module in go.mod.
+# protoc-gen-go has the version of the protobuf module in go.mod.
 elif ! go build -o "$new/bin/" google.golang.org/protobuf/cmd/protoc-gen-go ||
   ! grpc=$(hack/tool.sh google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2); then
   cannot api "protoc's plugins cannot be built"
@@ -41,7 +40,7 @@ else
   take api/crishim_grpc.pb.go
 fi
 
-# Another compiler gives other bytes.
+# Another compiler generates other code.
 case $(cat /etc/debian_version 2>/dev/null) in
   12.*)
     for arch in amd64:x86_64 arm64:aarch64; do

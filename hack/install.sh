@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# install.sh PROGRAM: what a package installs, below $DESTDIR$PREFIX (/usr/local): PROGRAM,
-# manual pages, completions, units, and below $DESTDIR/etc the settings of serve, unless there
-# are some. RUN is the same program for this machine, where PROGRAM is for another one.
+# install.sh PROGRAM: install a package's files below $DESTDIR$PREFIX (/usr/local): PROGRAM, manual pages, completions
+# and units, and below $DESTDIR/etc the settings of serve unless they exist. If PROGRAM is for another machine, RUN is
+# the same program for this one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 umask 022
@@ -20,7 +20,7 @@ gzip -9nf "$man"/crishim.1 "$man"/crishim-*.1
 "$run" completion bash >"$share/bash-completion/completions/crishim"
 "$run" completion zsh >"$share/zsh/site-functions/_crishim"
 "$run" completion fish >"$share/fish/vendor_completions.d/crishim.fish"
-# For the name crictl, where that is a link to crishim.
+# For the name crictl, if it is a link to crishim.
 "$run" --compat=crictl completion bash >"$share/crishim/crictl.bash"
 
 cp LICENSE README.md CHANGELOG.md "$doc/"

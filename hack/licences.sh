@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# licences.sh: the licences of what is linked into crishim and kubectl-crishim, each text once, with the modules
-# that have it. A module without one is an error: somebody has to look at it.
+# licences.sh: print the licences of the modules linked into crishim and kubectl-crishim, each text once with its
+# modules. A module without a licence is an error that needs manual review.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# lint.sh: formatting, vet, shell scripts, golangci-lint, deadcode. All run, also when one complains.
+# lint.sh: formatting, vet, shell scripts, golangci-lint, deadcode. All run, even if one fails.
 set -euo pipefail
-shopt -s inherit_errexit # a tool that cannot be built is the error, not its absence later
+shopt -s inherit_errexit # a tool that cannot be built must fail here, not later
 cd "$(dirname "$0")/.."
 tags=$(cat hack/tags)
 status=0
@@ -19,10 +19,10 @@ fi
 linter=$(hack/tool.sh github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0)
 "$linter" run --allow-parallel-runners --build-tags "$tags" --timeout 10m ./... || status=1
 
-# What no program of ours reaches; what only tests use belongs in internal/test.
+# Code that no program reaches. Helpers for tests belong in internal/test.
 deadcode=$(hack/tool.sh golang.org/x/tools/cmd/deadcode@v0.52.0)
 mapfile -t programs < <(go list -tags "$tags" -f '{{if eq .Name "main"}}{{.ImportPath}}{{end}}' ./...)
-# The kubelet's interfaces are the exception: TestKubeGenericRuntimeOnEngine drives them on real runtimes.
+# Except the kubelet's interfaces, which TestKubeGenericRuntimeOnEngine tests on real runtimes.
 kubelet='Manager\.(Type|Version|APIVersion|GetImageRef|ImageStats|GetContainerLogs|UpdatePodCIDR|GetExec|GetAttach|GetPortForward)$'
 dead=$("$deadcode" -tags "$tags" "${programs[@]}" | { grep -vE "^kuberuntime/.* $kubelet|^internal/test/" || true; }) || status=1
 [ -z "$dead" ] || { printf 'nothing but a test reaches:\n%s\n' "$dead" >&2; status=1; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# package-version.sh VERSION EPOCH: the version of a package, of the version of its program and the time of the commit. It begins with a
-# digit; what comes before a release has ~ in it, and commits after it have +: v0.9.0-3-gabc is 0.9.0+3.gabc. Without any tag
-# it comes before all that have one, and an older commit before a newer one.
+# package-version.sh VERSION EPOCH: print the version of a package from the program's version and the time of the
+# commit. It starts with a digit. Pre-releases use ~ and commits after a release use +: v0.9.0-3-gabc is 0.9.0+3.gabc.
+# Versions without a tag sort before all tagged ones, and by the time of the commit.
 set -euo pipefail
 version=${1%-dirty}
 case $version in

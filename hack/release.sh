@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# release.sh: the release that CHANGELOG.md names first, from a clean and tested tree, in dist. The commit
-# gets its tag, unless it has it; pushing it is left to you.
+# release.sh: build the first release in CHANGELOG.md from a clean and tested tree, in dist. It tags the commit unless
+# the tag exists; it does not push the tag.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 refuse() { echo "release: $*" >&2; exit 1; }
@@ -11,7 +11,7 @@ version=$(sed -n 's/^## //p' CHANGELOG.md | head -n 1)
 tagged=$(git rev-parse -q --verify "refs/tags/$version^{commit}" || true)
 [ -z "$tagged" ] || [ "$tagged" = "$(git rev-parse HEAD)" ] || refuse "$version is another commit: a new release needs a title of its own in CHANGELOG.md"
 
-# What cannot be checked for want of a program has failed; make verify installs them.
+# A check whose program is missing has failed; make verify installs the programs.
 CRISHIM_REQUIRE_ENGINE=1 make --no-print-directory verify test race
 [ -z "$(git status --porcelain)" ] || refuse 'verify, test or race has changed the tree'
 [ -n "$tagged" ] || git tag -a -m "crishim $version" "$version"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# reproducible.sh: what make dist has made is made again from a copy elsewhere, and compared byte by byte.
-# With FRESH=1 everything is compiled again too.
+# reproducible.sh: repeat make dist in a copy of the tree and compare the results byte by byte. With FRESH=1 without
+# build cache.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ -e dist/SHA256SUMS ] || { echo 'reproducible: there is nothing in dist: make dist first' >&2; exit 1; }
 
-# A copy knows neither its version nor its time.
+# A copy has no version and time of its own.
 VERSION=${VERSION:-$(git describe --tags --always --dirty --match 'v*')}
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 export VERSION SOURCE_DATE_EPOCH

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# reset.sh: take away what engines of hack/engine.sh and tests that were killed left on this
-# machine, so that what follows finds it as a fresh install has it. Where an engine of
-# anybody's runs, all of it may be in use and stays.
+# reset.sh: remove leftovers of killed engines of hack/engine.sh and of killed tests, so that the machine is as after a
+# fresh install. If an engine is running, everything may be in use and is kept.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PATH=$PATH:/usr/sbin:/sbin
@@ -11,7 +10,7 @@ PATH=$PATH:/usr/sbin:/sbin
 
 # Of engines: processes, mounts, bridges, directories, sysctls.
 hack/engine.sh status || hack/engine.sh down
-export CRISHIM_ENGINE_DIR=${CRISHIM_ENGINE_DIR:-/var/lib/crishim-engine}-2 # the second ones of make test
+export CRISHIM_ENGINE_DIR=${CRISHIM_ENGINE_DIR:-/var/lib/crishim-engine}-2 # the second engines of make test
 hack/engine.sh status || hack/engine.sh down
 engines=$(running_engines)
 if [ -n "$engines" ]; then
@@ -20,10 +19,10 @@ if [ -n "$engines" ]; then
   exit 0
 fi
 
-# The note of an engine whose directories are gone already.
+# The note of an engine whose directories are already gone.
 restore_sysctls
 
-# Of CNI plugins in tests: by the names of their networks, which all begin with crishim-.
+# Of CNI plugins in tests: by network name, which starts with crishim-.
 if command -v iptables-save >/dev/null; then
   ours='name: "crishim-|name: \\"crishim-'
   mapfile -t chains < <(iptables-save -t nat 2>/dev/null | grep -E "$ours" | grep -oE '\bCNI-(DN-|SN-)?[0-9a-f]{20,}\b' | sort -u)
@@ -36,7 +35,7 @@ fi
 rm -rf /var/lib/cni/{networks,results,cache/results}/crishim-*
 rmdir /var/lib/cni/{networks,results,cache/results,cache/crishim,cache,} 2>/dev/null || true
 
-# Of tests: directories with names that only they give, when nothing of them can be running any more.
+# Of tests: directories with names that only tests use, if no test can be running.
 find /tmp /run -maxdepth 1 -name 'crishim-test-*' -type d -user root -mmin +120 | while read -r d; do
   awk -v d="$d/" 'index($2, d) == 1 { print $2 }' /proc/mounts | sort -r | while read -r m; do umount -l "$m" || true; done
   rm -rf --one-file-system "$d"

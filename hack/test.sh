@@ -1,42 +1,43 @@
 #!/usr/bin/env bash
-# test.sh [race]: all tests, or those of the packages under the race detector, then a look at whether they
-# left anything on the machine.
+# test.sh [race]: run all tests, or those of the packages under the race detector, and then check for leftovers on the
+# machine.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tags=$(cat hack/tags)
 
-# What runs with the engines' environment. The engines make the outcome, and the test cache does not know
-# them: -count=1. make verify has vetted, and no test reads debug information (-w). The seed of shuffle is
-# in the output of what fails. GOGC is for the compiler and the linker, which end soon; no program of ours sees it.
+# This part runs in the engines' environment. Results depend on the engines, which the test cache does not know:
+# -count=1. make verify runs vet, and no test reads debug information (-w). Failures print the seed of shuffle. GOGC is
+# for the compiler and linker, which are short-lived; crishim does not see it.
 go_test() {
   TMPDIR=$CRISHIM_TEST_TMP GOTMPDIR=$CRISHIM_TEST_TMP GOGC=400 go test -exec 'env -u GOTMPDIR -u GOGC' \
     -trimpath -tags "$tags" -vet=off -ldflags=-w -count=1 -shuffle=on -timeout 20m "$@"
 }
-# The programs, that is the scripts in the root package, internal/reliability and hack/image, are tested as
-# they are shipped; the rest also under the race detector (make race).
+# Tests of the programs, which are the scripts in the root package, internal/reliability and hack/image, use the shipped
+# build. The other tests also run under the race detector (make race).
 mapfile -t packages < <(go list -tags "$tags" ./... | grep -v -e '/crishim$' -e '/internal/reliability$' -e '/hack/image$')
-# Tests of ./commands that read what some hundred command lines each print. Under the race detector they take
-# five times as long, and start no goroutine of a verb that the others do not: there, every verb is in
-# TestEveryVerbWhenARuntimeFails or in a test of its own.
+# Tests of ./commands that run hundreds of command lines each. Under the race detector they take five times as long, and
+# they start no goroutine that other tests do not: there, every verb is in TestEveryVerbWhenARuntimeFails or has its own
+# test.
 texts='^Test(Differential|Formats|Runtimes|BrokenRuntimes|EveryVerbOnWhatHasNoNames|EveryVerbWhereACallIsMissing|HostileTextOfEveryVerb|FilesWithoutAnEnd)$'
 status=0 part=
 case ${1:-} in
   packages)
-    # Built as make build does, they share what it has compiled.
+    # With the flags of make build they share its cache.
     CGO_ENABLED=0 go_test -p 2 -parallel 4 "${packages[@]}" || status=1
     ;;
   programs)
-    # One package after the other: each starts serves that follow all pods of the engine, and their logs.
+    # One package at a time: each starts serves, which follow all pods of the engine and their logs.
     CGO_ENABLED=0 go_test -p 1 -parallel 4 . ./internal/reliability ./hack/image || status=1
     ;;
   races)
-    # Each of sixty programs would sleep for a second at its end, for races of what still runs then.
+    # Each of sixty programs would sleep for a second at its end to detect late races.
     GORACE=atexit_sleep_ms=100 go_test -race -p 2 -parallel 4 -skip "$texts" "${packages[@]}" || status=1
     ;;
   both)
     case ${DOCKER_HOST:-} in
-      # Most of it is waiting: on private engines, the programs have some of their own and run beside the
-      # packages. In a process group of its own (-m), because a shell makes others ignore an interrupt.
+      # Most of the time is spent waiting. On private engines the programs therefore get their own engines and run in
+      # parallel with the packages. They run in a process group of their own (-m), because a shell makes background
+      # processes ignore an interrupt.
       unix:///run/crishim-engine/* | "unix://${CRISHIM_ENGINE_DIR:-/none}"/*)
         set -m
         CRISHIM_ENGINE_DIR=${CRISHIM_ENGINE_DIR:-/var/lib/crishim-engine}-2 CRISHIM_PRIVATE_ENGINE=1 hack/with-engine.sh "$0" programs </dev/null &
@@ -58,12 +59,12 @@ if [ -z "$part" ]; then
   exit "$status"
 fi
 
-# What tests make in the directory for temporary files is seen for certain. In memory, where that can be
-# mounted: some sixty programs are linked there.
-CRISHIM_TEST_TMP=$(mktemp -d /tmp/crishim-XXXX) # short: sockets are in it
+# A private directory for temporary files, so that leftovers are detected reliably. It is in memory if possible, because
+# some sixty programs are linked there.
+CRISHIM_TEST_TMP=$(mktemp -d /tmp/crishim-XXXX) # short, because it contains sockets
 export CRISHIM_TEST_TMP CRISHIM_ENGINE_IN_MEMORY=1
 if [ "$(id -u)" = 0 ] && mount -t tmpfs -o mode=700 crishim-test "$CRISHIM_TEST_TMP" 2>/dev/null; then
-  trap 'umount -l "$CRISHIM_TEST_TMP" && rmdir "$CRISHIM_TEST_TMP"' EXIT # of an interrupted run
+  trap 'umount -l "$CRISHIM_TEST_TMP" && rmdir "$CRISHIM_TEST_TMP"' EXIT # after an interrupted run
 fi
 before=$(hack/leftovers.sh)
 [ "$(id -u)" != 0 ] || hack/engine.sh packages tests

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tool.sh PACKAGE@VERSION: build a program once per machine and version, and print its path.
-# It takes the network the first time. GOBIN is left alone: the version is part of the name.
+# tool.sh PACKAGE@VERSION: build a program once per machine and version, and print its path. The first build needs the
+# network. GOBIN is not used, because the version is part of the name.
 set -euo pipefail
 name=${1##*/}
 kept=${XDG_CACHE_HOME:-$HOME/.cache}/crishim/${name/@/-}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# verify.sh: what a change must pass in addition to the build.
+# verify.sh: checks that a change must pass in addition to the build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,9 +9,8 @@ go mod verify >/dev/null
 go mod tidy -diff
 go test -tags "$(cat hack/tags)" -count=1 -run 'TestImportRules|TestNoTestIsLeftOutUnnoticed|TestEvery|Exist' .
 
-# Scripts and people start this program all day: weight is a property to keep. 0.9 MB of it are tracing,
-# 0.6 MB containerd's API, 0.4 MB archives of images (zstd), 1.3 MB the terminal library of top, and 0.5 MB the
-# pages of dump (html/template).
+# Size is a feature, because scripts and people start this program often. 0.9 MB of it are tracing, 0.6 MB containerd's
+# API, 0.4 MB image archives (zstd), 1.3 MB the terminal library of top, and 0.5 MB the pages of dump (html/template).
 size=$(stat -c %s bin/crishim)
 limit=$((40 * 1000 * 1000))
 [ "$size" -le "$limit" ] || { echo "bin/crishim has $size bytes, limit $limit" >&2; exit 1; }
@@ -20,6 +19,6 @@ if command -v file >/dev/null && ! file bin/crishim | grep -q 'statically linked
   exit 1
 fi
 hack/arm64.sh
-# What is generated is what its source says.
+# Generated files must match their sources.
 hack/generate.sh verify
 echo "verify: ok"

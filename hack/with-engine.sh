@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# with-engine.sh CMD...: run CMD with the test engines up and in its environment. Engines
-# that were up before stay up; those that this started go again, also when CMD fails, with
-# the last of several that use them at the same time.
+# with-engine.sh CMD...: run CMD in the environment of the test engines. Engines that were already up stay up. Engines
+# that this script has started are stopped afterwards, even if CMD fails, by the last of several concurrent users.
 set -euo pipefail
 engine=$(dirname "$0")/engine.sh
 run=${CRISHIM_ENGINE_DIR:+$CRISHIM_ENGINE_DIR/run}
@@ -10,22 +9,22 @@ run=${run:-/run/crishim-engine}
 clean_up() {
   local status=$?
   trap - EXIT
-  # Each user holds a shared lock; who gets it alone is the last.
+  # Each user holds a shared lock; the one that gets the exclusive lock is the last.
   flock -u 8 2>/dev/null || true
   if [ -e "$run/temporary" ] && flock -n -x 8; then "$engine" down || status=1; fi
   exit "$status"
 }
 
-# One trap for all ends; a signal ends the script, and so takes this way too.
+# A single trap for all exits; a signal ends the script and runs it too.
 trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 until
-  # The daemons outlive a run of tests that others share them with, and are not what it left.
+  # The daemons outlive a test run that shares them with others, and are not leftovers of it.
   env -u CRISHIM_TEST_TMP "$engine" up temporary
   exec 8<"$run"
   flock -s -w 60 8
-  # They may have gone down while we waited for the lock.
+  # They may have been stopped while we waited for the lock.
   "$engine" status
 do :; done
 eval "$("$engine" env)"

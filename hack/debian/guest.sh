@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# guest.sh: what debian.sh has done in a Debian that systemd runs, as root.
+# guest.sh: the part of debian.sh that runs as root in a Debian booted by systemd.
 set -euo pipefail
 cd /root
-served() { crishim -r unix:///run/crishim/crishim.sock "$@"; } # nobody else may answer
+served() { crishim -r unix:///run/crishim/crishim.sock "$@"; } # no other endpoint may answer
 
 fail() {
   echo "debian: FAILED: $*" >&2
@@ -25,11 +25,11 @@ eventually() { # COMMAND...
 }
 pid() { systemctl show -p MainPID --value crishim; }
 replaced() { [ "$(pid)" != 0 ] && [ "$(pid)" != "$1" ]; }
-typed() { # KEYS: what bash makes of them, on a terminal
+typed() { # KEYS: the result of bash completion on a terminal
   printf '. /etc/bash_completion; PS1=\n%b\nexit\n' "$1" | TERM=dumb script -qec 'bash --norc -i' /dev/null | tr -d '\r'
 }
 
-# Engines make containers in cgroups that systemd-nspawn has mounted read-only.
+# Engines create cgroups, but systemd-nspawn has mounted them read-only.
 for dir in /sys/fs/cgroup/*/; do mount -o remount,rw,bind "$dir" 2>/dev/null || true; done
 eventually docker info
 docker load -q -i busybox.tar

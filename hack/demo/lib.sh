@@ -1,5 +1,5 @@
-# How demo.sh shows a command, checks it and cleans up.
-# demo.sh sets out, work, forward and pause_before, and opens 4 on its standard error.
+# Functions that show a command, check it and clean up. demo.sh sets out, work, forward and pause_before, and opens 4 on
+# its standard error.
 # shellcheck shell=bash disable=SC2154
 
 if [ -t 1 ]; then BOLD=$'\e[1m' BLUE=$'\e[36m' PLAIN=$'\e[0m'; else BOLD='' BLUE='' PLAIN=''; fi
@@ -9,7 +9,7 @@ fail() {
   exit 1
 }
 
-# show CMD...: the command line as one would type it.
+# show CMD...: prints the command line as a user would type it.
 show() {
   local word line='$'
   for word in "$@"; do
@@ -24,7 +24,7 @@ show() {
 
 run() { run_status 0 "$@"; }
 
-# run_status CODE CMD...: output goes to the screen and, without colour codes, to $out.
+# run_status CODE CMD...: shows the output and writes it without colour codes to $out.
 run_status() {
   local want=$1 got=0
   shift
@@ -47,16 +47,16 @@ run_input() {
 want() { grep -qE -- "$1" "$out" || fail "the output has no $1"; }
 want_not() { if grep -qwE -- "$1" "$out"; then fail "the output still has $1"; fi; }
 
-# run_pty CMD LINE...: CMD on a pseudo-terminal, typing each line when a prompt is there. The
-# last line is `exit N`, and N must come out as the status.
+# run_pty CMD LINE...: runs CMD on a pseudo-terminal and types each line at a prompt. The last line is `exit N`, and the
+# exit status must be N.
 run_pty() {
   local command=$1 line n=0 got=0 pid
   shift
   # shellcheck disable=SC2086
   show $command
   mkfifo "$work/keys"
-  : >"$out" # its prompts are counted before script(1) has opened it
-  # script(1) is in every Debian; -e passes the status on.
+  : >"$out" # prompts are counted before script(1) has opened it
+  # script(1) is part of every Debian; -e returns the exit status.
   SHELL=/bin/sh timeout 120 script -qefc "$command" "$out" <"$work/keys" >/dev/null &
   pid=$!
   exec 5>"$work/keys"
@@ -68,7 +68,7 @@ run_pty() {
   wait "$pid" || got=$?
   exec 5>&-
   rm "$work/keys"
-  # The shell asks the terminal for its cursor, which only clutters this page.
+  # The shell queries the terminal for its cursor. The answer would clutter the page.
   sed -e '/^Script /d' -e 's/\x1b\[6n//g' "$out"
   printf '(exit status %d)\n' "$got"
   [ "$got" = "${line#exit }" ] || fail "exit status $got, want ${line#exit }: $command"
@@ -76,11 +76,11 @@ run_pty() {
 
 prompts() { [ "$(grep -aoE '(/ |~ )?[#$] ' "$out" | wc -l)" -ge "$1" ]; }
 
-# says CONTAINER LINE: it does what it was started for some time after its start. A whole line,
-# for an error may have the same words.
+# says CONTAINER LINE: waits for a line in the log. It must be the whole line, because an error may contain the same
+# words.
 says() { grep -qxE -- "$2" <<<"$(crishim logs "$1" 2>&1)"; }
 
-# wait_until WHAT CMD...: for at most a minute.
+# wait_until WHAT CMD...: waits at most a minute.
 wait_until() {
   local what=$1 i
   shift
@@ -93,7 +93,7 @@ wait_until() {
 
 run_background() {
   show "$@" '&'
-  : >"$work/forward" # it is read before the background has opened it
+  : >"$work/forward" # read before the background process has opened it
   "$@" >"$work/forward" 2>&1 </dev/null &
   forward=$!
   wait_until "line from $*" grep -q 'Forwarding from 127' "$work/forward"
@@ -109,7 +109,7 @@ stop_background() {
   forward=''
 }
 
-# The demo is about Docker. Where a CRI runtime answers, crishim would rightly take that.
+# The demo is about Docker. If a CRI runtime answers, crishim would use that.
 use_docker() {
   if ! crishim version 2>/dev/null | grep -qi 'RuntimeName: *docker'; then
     export CONTAINER_RUNTIME_ENDPOINT=docker://
@@ -119,7 +119,7 @@ use_docker() {
 
 pause_images() { docker images -q --no-trunc --filter reference='*/*pause*' --filter reference='*pause*' | sort -u; }
 
-# By the names that every dockershim gives: the labels are the shim's own business.
+# By the names that all dockershims use, because labels are internal to the shim.
 containers() { docker ps -aq --filter name='^/?k8s_.*_crishim-demo_[0-9]+$'; }
 
 clean_up() {
@@ -128,7 +128,7 @@ clean_up() {
   stop_background
   mapfile -t ids < <(containers)
   [ ${#ids[@]} -eq 0 ] || docker rm -f "${ids[@]}" >/dev/null || true
-  # The pause image stays only where it was before.
+  # Keep the pause image only if it was there before.
   comm -13 <(printf '%s\n' "$pause_before") <(pause_images) | while read -r image; do
     docker rmi -f "$image" >/dev/null 2>&1 || true
   done
@@ -141,7 +141,7 @@ clean_up() {
 nothing_left() {
   [ ! -s "$work/noise" ] || fail 'something else than the story was written'
   [ -z "$(containers)" ] || fail "containers are left: $(docker ps -a)"
-  # A directory that is locked belongs to a crishim that somebody else runs just now.
+  # A locked directory belongs to a running crishim.
   local d
   for d in /run/crishim/{shim,ssh}-*; do
     [ ! -d "$d" ] || ! flock -n "$d" true || fail "left in /run/crishim: $d"

@@ -1,4 +1,4 @@
-# A private containerd with the CRI plugin on and a CNI network of its own.
+# A private containerd with the CRI plugin enabled and its own CNI network.
 # shellcheck shell=bash
 
 ctr_k8s() { ctr --address "$RUN/containerd.sock" --namespace k8s.io "$@"; }
@@ -32,8 +32,8 @@ cni_conf() {
 JSON
 }
 
-# restrict_oom_score_adj: a root without CAP_SYS_RESOURCE (a container, a CI machine) may
-# not lower the score, and containerd would otherwise refuse every pod.
+# restrict_oom_score_adj: root without CAP_SYS_RESOURCE (in a container or CI) cannot lower the score, and containerd
+# would otherwise reject each pod.
 containerd_conf() {
   cat <<TOML
 version = 2
@@ -65,7 +65,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
 TOML
 }
 
-# Inside a container the data directory may lie on overlayfs, which cannot be stacked.
+# Inside a container the data directory may be on overlayfs, which cannot be stacked.
 snapshotter() {
   local t=$DATA/overlay-check
   mkdir -p "$t/l" "$t/u" "$t/w" "$t/m"
@@ -81,7 +81,7 @@ snapshotter() {
 stop_containerd() {
   local ns id
   if alive containerd && containerd_answers; then
-    # Tasks belong to shims that outlive the daemon.
+    # Tasks belong to shims, which outlive the daemon.
     for ns in k8s.io moby; do
       for id in $(ctr --address "$RUN/containerd.sock" -n "$ns" tasks ls -q); do
         timeout 20 ctr --address "$RUN/containerd.sock" -n "$ns" tasks rm -f "$id" >/dev/null 2>&1 || true
@@ -93,8 +93,8 @@ stop_containerd() {
   if command -v ip >/dev/null; then ip link del "$CNI_BRIDGE" 2>/dev/null || true; fi
 }
 
-# A killed containerd leaves its shims, which name our socket in their command line, and
-# they their containers, which would outlive a shim that is killed.
+# A killed containerd leaves its shims, which have our socket in their command line, and their containers, which outlive
+# a killed shim.
 end_shims() {
   local p shim child
   for p in /proc/[0-9]*; do

@@ -1,15 +1,15 @@
-# The Docker engine: the one that answers, else a private one.
+# The Docker engine: an existing one, else a private one.
 # shellcheck shell=bash
 
 docker_answers() { command -v docker >/dev/null && DOCKER_HOST=$1 timeout 10 docker version >/dev/null 2>&1; }
 
-# find_docker sets DOCKER to the engine to use, and DOCKER_IS_OURS.
+# find_docker sets DOCKER to the engine's address and DOCKER_IS_OURS.
 find_docker() {
   local s
   DOCKER_IS_OURS=0
-  # Figures are worth nothing on an engine that others use.
+  # Measurements need an engine without other users.
   if [ -n "${CRISHIM_PRIVATE_ENGINE:-}" ]; then DOCKER=unix://$RUN/docker.sock DOCKER_IS_OURS=1; return; fi
-  # Our own address may still be in the environment of who calls, also when the daemon died.
+  # The caller's environment may still have our own address, even if the daemon has died.
   if [ "${DOCKER_HOST:-}" = "unix://$RUN/docker.sock" ]; then unset DOCKER_HOST; fi
   if [ -n "${DOCKER_HOST:-}" ]; then
     command -v docker >/dev/null || install_docker_cli
@@ -28,9 +28,8 @@ install_docker_cli() {
   without_services apt_install docker.io
 }
 
-# Its containerd is the private one, so a containerd of the host never learns of it. It
-# writes no iptables rule: published ports go through docker-proxy, and the chains of
-# another Docker on this host stay as they are.
+# Its containerd is the private one, so the host's containerd is not affected. It writes no iptables rules: published
+# ports use docker-proxy, and the chains of another Docker on this host are not changed.
 start_dockerd() {
   [ "$DOCKER_IS_OURS" = 1 ] || return 0
   add_bridge "$DOCKER_BRIDGE"
@@ -43,7 +42,7 @@ start_dockerd() {
   wait_for dockerd docker_answers "$DOCKER"
 }
 
-# add_bridge NAME: with the first subnet that no route of this host overlaps.
+# add_bridge NAME: uses the first subnet that does not overlap a route of this host.
 add_bridge() {
   if ip link show "$1" >/dev/null 2>&1; then return; fi
   free_subnet
@@ -52,7 +51,7 @@ add_bridge() {
   ip link set "$1" up
 }
 
-# free_subnet sets SUBNET to three free octets below 10.213.
+# free_subnet sets SUBNET to the first three octets of a free subnet below 10.213.
 free_subnet() {
   local n taken
   taken=$(ip -4 route show table all; ip -4 addr)
@@ -65,7 +64,7 @@ free_subnet() {
 
 stop_dockerd() {
   local id ours=unix://$RUN/docker.sock
-  # Containers outlive a daemon that is killed, so they go first.
+  # Containers outlive a killed daemon, so they are removed first.
   if alive dockerd && docker_answers "$ours"; then
     for id in $(DOCKER_HOST=$ours docker ps -aq); do
       DOCKER_HOST=$ours timeout 60 docker rm -f "$id" >/dev/null 2>&1 || true

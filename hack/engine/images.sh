@@ -1,4 +1,4 @@
-# The busybox test image, made from Debian's static busybox, so that no registry is needed.
+# The busybox test image, built from Debian's static busybox, so that no registry is needed.
 # shellcheck shell=bash
 
 load_images() {
@@ -10,17 +10,17 @@ load_images() {
   image_archive "$t" '["sh"]' "$TEST_IMAGE" >"$t/busybox.tar"
   if ! DOCKER_HOST=$DOCKER docker image inspect "$TEST_IMAGE" >/dev/null 2>&1; then
     DOCKER_HOST=$DOCKER docker load -q -i "$t/busybox.tar" >/dev/null
-    # On a foreign engine the image is removed again by down.
+    # On an existing engine, down removes the image.
     [ "$DOCKER_IS_OURS" = 1 ] || echo "$DOCKER" >"$DATA/loaded-into"
   fi
   ctr_k8s images import --no-unpack "$t/busybox.tar" >/dev/null
-  # The sandbox image: a shell that waits, reaps and goes on SIGTERM.
+  # The sandbox image: a shell that waits, reaps and exits on SIGTERM.
   image_archive "$t" '["sh", "-c", "trap \"exit 0\" TERM INT; while :; do sleep 3600 & wait; done"]' "$PAUSE_IMAGE" >"$t/pause.tar"
   ctr_k8s images import --no-unpack "$t/pause.tar" >/dev/null
   rm -rf "$t"
 }
 
-# busybox_layer DIR: DIR/layer.tar with every applet as a link and user alice (1000).
+# busybox_layer DIR: writes DIR/layer.tar with a link for every applet and user alice (1000).
 busybox_layer() {
   local r=$1/root a
   mkdir -p "$r"/{bin,etc,tmp,root,dev,proc,sys,var,home}

@@ -1,7 +1,7 @@
-# Debian packages for what is missing, and only for that.
+# Installs Debian packages for missing programs only.
 # shellcheck shell=bash
 
-# command (or file) that must be there, and the package that brings it
+# required command or file, and the package that contains it
 needed_by_engines() {
   cat <<'LIST'
 dockerd docker.io
@@ -15,7 +15,7 @@ ip iproute2
 LIST
 }
 
-# Small programs that tests run.
+# Small programs for tests.
 needed_by_tests() {
   cat <<'LIST'
 /usr/sbin/sshd openssh-server
@@ -33,8 +33,8 @@ jq jq
 LIST
 }
 
-# Compilers, an emulator for the other architecture, generators and linters. make test uses some of them where
-# make verify has installed them.
+# Compilers, an emulator for the other architecture, generators and linters. make test uses some of them if they are
+# installed.
 needed_by_verify() {
   case $(dpkg --print-architecture) in
     amd64) printf '%s\n' 'aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu' 'qemu-aarch64 qemu-user' ;;
@@ -51,13 +51,13 @@ systemd-analyze systemd
 LIST
 }
 
-# missing_packages LIST: the packages that bring what is not there of a list.
+# missing_packages LIST: prints the packages of a list whose programs are missing.
 missing_packages() {
   local what package
   "$1" | while read -r what package; do
     case $what in
       /*) [ -e "$what" ] ;;
-      # A dynamically linked busybox would not run in an image that holds nothing else.
+      # A dynamically linked busybox would not run in an image without libraries.
       busybox) command -v busybox >/dev/null && ! ldd "$(command -v busybox)" 2>&1 | grep -q '=>' ;;
       *) command -v "$what" >/dev/null ;;
     esac || printf '%s\n' "$package"
@@ -68,7 +68,7 @@ require_root_unless_docker() {
   [ "$(id -u)" = 0 ] || die "no root: cannot start engines (start Docker, or run as root)"
 }
 
-# install_missing LIST...: of these lists.
+# install_missing LIST...: installs the missing packages of these lists.
 install_missing() {
   local packages
   mapfile -t packages < <(for list in "$@"; do missing_packages "$list"; done)
@@ -76,7 +76,7 @@ install_missing() {
   command -v apt-get >/dev/null || die "no apt-get to install what is missing: ${packages[*]}"
   [ "$(id -u)" = 0 ] || die "no root to install what is missing: ${packages[*]}"
   without_services apt_install "${packages[@]}"
-  # Tests start an sshd of their own; none may wait for the next boot.
+  # Tests start their own sshd; none may start at the next boot.
   if [[ " ${packages[*]} " == *' openssh-server '* ]] && command -v systemctl >/dev/null; then
     systemctl disable -q ssh.service ssh.socket 2>/dev/null || true
   fi
@@ -95,8 +95,8 @@ apt_install() {
   die "apt could not install: $*"
 }
 
-# without_services CMD...: packages may not start their daemons meanwhile. A machine that
-# never ran Docker must not find one on its bridge and in its iptables afterwards.
+# without_services CMD...: keeps packages from starting daemons. On a machine that never ran Docker it must not create
+# its bridge and iptables rules.
 without_services() {
   local policy=/usr/sbin/policy-rc.d status=0
   if [ -e "$policy" ]; then "$@"; return; fi

@@ -1,5 +1,4 @@
-# Where the engines live, what belongs to them, and how all of it goes away.
-# The other parts use what is set here.
+# Paths and processes of the engines, and their removal. The other parts use these variables.
 # shellcheck shell=bash disable=SC2034
 
 if [ -n "${CRISHIM_ENGINE_DIR:-}" ]; then
@@ -10,19 +9,18 @@ fi
 TEST_IMAGE=busybox:crishim
 PAUSE_IMAGE=docker.io/library/crishim-test-pause:1
 
-# Two engines in two directories must not share a bridge.
+# Engines in different directories must not share a bridge.
 tag=$(printf '%s' "$RUN" | cksum | cut -d' ' -f1)
 DOCKER_BRIDGE=crd$((tag % 100000)) CNI_BRIDGE=crc$((tag % 100000))
 
 say() { printf 'engine: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
-# locked lets one engine.sh work at a time. The lock is on a directory that is there
-# anyway, so no lock file stays behind.
+# locked runs one engine.sh at a time. It locks an existing directory, so no lock file remains.
 locked() { exec 9</run; flock -w 600 9 || die "another engine.sh holds the lock"; }
 
-# What daemons create outside of their own directories. up notes which of these were not
-# there, and down removes those again if they are empty.
+# Directories that daemons create outside their own. up records the missing ones, and down removes those if they are
+# empty.
 side_directories() {
   local g
   printf '%s\n' /run/containerd/runc/k8s.io /run/containerd/runc /run/containerd/s /run/containerd/fifo /run/containerd /run/netns /var/lib/cni/networks \
@@ -33,9 +31,8 @@ side_directories() {
   done
 }
 
-# What CNI plugins switch on for the whole machine and nothing switches off. The first
-# engines after a boot note how it was; the last that go put it back, unless somebody's
-# engine, which may need it, runs here by then.
+# Sysctls that CNI plugins enable for the whole machine and never disable. The first engines after a boot record the old
+# values; the last ones restore them, unless another engine, which may need them, is running.
 SYSCTLS=/run/crishim-sysctls
 
 running_engines() {
@@ -55,14 +52,14 @@ restore_sysctls() {
   rm "$SYSCTLS"
 }
 
-# The chains that the portmap plugin makes once and never removes.
+# Chains that the portmap plugin creates once and never removes.
 portmap_chains() { iptables-save -t nat 2>/dev/null | sed -n 's/^:\(CNI-HOSTPORT-[A-Z]*\) .*/\1/p'; }
 
 make_dirs() {
   local d
   [ ${#RUN} -le 60 ] || die "CRISHIM_ENGINE_DIR is too long for socket paths: $RUN"
   mkdir -p "$RUN" "$DATA"
-  # Images and containers of a run of tests, small and gone with it, need no disk.
+  # Images and containers of a test run are small and temporary, so they need no disk.
   if [ -n "${CRISHIM_ENGINE_IN_MEMORY:-}" ] && plenty_of_memory; then mount -t tmpfs crishim-engine "$DATA" || true; fi
   chmod 0711 "$RUN" "$DATA"
   side_directories | while read -r d; do [ -e "$d" ] || printf '%s\n' "$d"; done >"$DATA/absent-before"
@@ -72,9 +69,9 @@ make_dirs() {
 
 plenty_of_memory() { awk '$1 == "MemAvailable:" { exit $2 < 8 * 1024 * 1024 }' /proc/meminfo; }
 
-# daemon NAME CMD...: start CMD in its own session with a log and a pid file. It gets none
-# of our descriptors: an inherited lock or a make job pipe would keep their owner waiting.
-# GOGC: dockerd starts itself twice for each pod with a network, and a third of that was collecting garbage.
+# daemon NAME CMD...: starts CMD in its own session with a log and a pid file. It inherits no descriptors: an inherited
+# lock or make job pipe would block its owner. GOGC: dockerd starts itself twice for each pod with a network and spent a
+# third of that time in garbage collection.
 daemon() {
   local name=$1 fd
   shift
@@ -103,7 +100,7 @@ wait_for() {
 
 alive() { [ -f "$RUN/$1.pid" ] && kill -0 "$(cat "$RUN/$1.pid")" 2>/dev/null; }
 
-# end NAME: by its pid, and only if that process is still the one we started.
+# end NAME: kills the process if its pid still belongs to the process that we started.
 end() {
   local pid i
   [ -f "$RUN/$1.pid" ] || return 0
@@ -140,7 +137,7 @@ stop_all() {
   unload_images
   stop_dockerd
   stop_containerd
-  # Deepest first: what a killed daemon left mounted.
+  # Mounts of a killed daemon, deepest first.
   awk -v a="$RUN/" -v b="$DATA/" 'index($2, a) == 1 || index($2, b) == 1 { print $2 }' /proc/mounts | sort -r |
     while read -r m; do umount -l "$m" 2>/dev/null || true; done
   if [ -f "$DATA/chains-before" ]; then
@@ -153,7 +150,7 @@ stop_all() {
   [ -z "${CRISHIM_ENGINE_DIR:-}" ] || rmdir "$CRISHIM_ENGINE_DIR" 2>/dev/null || true
 }
 
-# drop_chain NAME: the jumps to it first, or iptables refuses.
+# drop_chain NAME: removes the jumps to the chain first, as iptables requires.
 drop_chain() {
   local rule
   iptables-save -t nat | sed -n "s/^-A \(.* -j $1\)\$/\1/p" | while read -r rule; do
