@@ -26,8 +26,8 @@ const (
 	keyNetworkPlugin   = "network-plugin"
 )
 
-// configKeys lists the keys of the config file in display order. crictl rejects a file that contains a key with own
-// set.
+// configKeys lists the keys of the config file in display order. Only crishim knows the keys with own set; crictl
+// rejects a file that contains one.
 var configKeys = []struct {
 	name  string
 	field func(*Config) any

@@ -43,7 +43,7 @@ type Archive struct {
 	digests map[*io.SectionReader]v1.Hash
 }
 
-// Limits of an archive, above those of an archive with a thousand images.
+// Limits of an archive. An archive with a thousand images stays below them.
 const (
 	maxEntries = 200_000
 	maxName    = 4096
@@ -513,7 +513,7 @@ func (b *ratioLimit) Read(p []byte) (int, error) {
 }
 
 type cancelled struct {
-	ctx context.Context //nolint:containedctx // a reader has no other way
+	ctx context.Context //nolint:containedctx // Read has no context parameter
 	r   io.Reader
 }
 

@@ -256,7 +256,7 @@ func (c *testCluster) run(line string, code int, wants ...string) string {
 
 func (c *testCluster) code(err error) int {
 	c.t.Helper()
-	exit, ok := err.(*exec.ExitError) //nolint:errorlint // of os/exec
+	exit, ok := err.(*exec.ExitError) //nolint:errorlint // os/exec does not wrap it
 	if !ok {
 		c.t.Fatal(err)
 	}

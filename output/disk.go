@@ -46,7 +46,7 @@ type DiskUse struct {
 	Objects     []DiskObject `json:"objects,omitempty"`
 }
 
-// DiskObject is an object of a type.
+// DiskObject is one object of a DiskUse, such as an image.
 type DiskObject struct {
 	Name        string    `json:"name"`
 	ID          string    `json:"id,omitempty"`
@@ -73,7 +73,7 @@ func diskNumber(s *DiskSize) int64 {
 	if s == nil {
 		return -1
 	}
-	return int64(s.Bytes) //nolint:gosec // no disk has more
+	return int64(s.Bytes) //nolint:gosec // no disk is larger
 }
 
 func countCell(n *int) string {

@@ -143,7 +143,7 @@ func (s *Shim) Serve(l net.Listener) error {
 	case <-s.grpc.abandoned:
 	case err = <-s.service.streamService.Failed():
 		s.grpc.Stop()
-		<-served //nolint:errcheck // the reason is the streaming server's
+		<-served //nolint:errcheck // the streaming server's error is returned
 	}
 	if err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 		return fmt.Errorf("serve CRI on %s: %w", l.Addr(), err)

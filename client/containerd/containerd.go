@@ -85,7 +85,7 @@ func (s *Store) find(ctx context.Context, ref string, finder *imagefile.Finder) 
 // reader implements imagefile.Store.
 type reader struct {
 	store *Store
-	ctx   context.Context //nolint:containedctx // of the call that the store is made for
+	ctx   context.Context //nolint:containedctx // imagefile.Store has no context parameter
 }
 
 func (r reader) Size(digest v1.Hash) (int64, error) {

@@ -74,7 +74,7 @@ func (o Overlay) Open(name string) (*os.File, error) {
 	for _, dir := range append([]string{o.Upper}, o.Lower...) {
 		l, err := os.OpenRoot(dir)
 		if err != nil {
-			return nil, fmt.Errorf("open a layer: %v", err) //nolint:errorlint // that a layer is not there says nothing about the file
+			return nil, fmt.Errorf("open a layer: %v", err) //nolint:errorlint // a missing layer is not a missing file
 		}
 		defer l.Close()
 		layers = append(layers, l)

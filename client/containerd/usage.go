@@ -87,7 +87,7 @@ type graph struct {
 }
 
 func (g *graph) add(name string, size int64, refs []string) int32 {
-	index := int32(len(g.usage.Sizes)) //nolint:gosec // an index of what is in memory
+	index := int32(len(g.usage.Sizes)) //nolint:gosec // far below 2^31 elements fit into memory
 	g.indices[name], g.refs[index] = index, refs
 	g.usage.Sizes = append(g.usage.Sizes, size)
 	return index

@@ -46,7 +46,7 @@ func (s *Store) Load(ctx context.Context, list []imagefile.Image) error {
 // writer stores content under a lease.
 type writer struct {
 	store *Store
-	ctx   context.Context //nolint:containedctx // a load is one call, with its lease
+	ctx   context.Context //nolint:containedctx // a writer lives for one load
 	lease string
 	count int // number of writes
 }

@@ -68,8 +68,8 @@ func (c *channels) createSPDY(ctx context.Context, conn *spdyConn, s Streams, fi
 	return err
 }
 
-// spdyConn is a SPDY connection with its network connection. spdystream would not close the latter while it waits for a
-// silent peer.
+// spdyConn is a SPDY connection with its network connection. spdystream would not close the network connection while it
+// waits for a silent peer.
 type spdyConn struct {
 	httpstream.Connection
 	raw *frames.Conn

@@ -184,7 +184,7 @@ type Signaled syscall.Signal
 
 func (s Signaled) Error() string { return context.Canceled.Error() }
 
-func (s Signaled) Is(err error) bool { return err == context.Canceled } //nolint:errorlint // of its kind
+func (s Signaled) Is(err error) bool { return err == context.Canceled } //nolint:errorlint // an Is method compares directly
 
 // orSignal returns the signal that cancelled ctx and ended the session before its command, otherwise err.
 func orSignal(ctx context.Context, err error) error {

@@ -25,7 +25,7 @@ func (d *Disk) Take(f *os.File, n int) error {
 	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
 		return err
 	}
-	left := int64(st.Bavail)*int64(st.Bsize) - reserve //nolint:unconvert // not of this type on all processors
+	left := int64(st.Bavail)*int64(st.Bsize) - reserve //nolint:unconvert // the type differs between architectures
 	if left < int64(n) {
 		return fmt.Errorf("less than %d MiB are left on its disk", reserve>>20)
 	}

@@ -15,7 +15,7 @@ const (
 	Serve   = 100
 )
 
-func init() { Set(Command) } //nolint:gochecknoinits // main comes after the libraries
+func init() { Set(Command) } //nolint:gochecknoinits // main runs after the libraries' initialization
 
 // Set sets GOGC, unless GOGC or GOMEMLIMIT is set.
 func Set(percent int) {

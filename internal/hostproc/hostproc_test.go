@@ -79,7 +79,7 @@ func TestListeners(t *testing.T) {
 			t.Errorf("%s %s: %+v", protocol, address, found)
 		}
 	}
-	port := client.LocalAddr().(*net.TCPAddr).Port //nolint:forcetypeassert // it is one
+	port := client.LocalAddr().(*net.TCPAddr).Port //nolint:forcetypeassert // known type
 	if found, err := Listeners(networks, uint16(port), "tcp"); err != nil || len(found) != 0 {
 		t.Errorf("a client: %+v, %v", found, err)
 	}
@@ -118,7 +118,7 @@ func TestListenersOfAnotherNetwork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := listener.Addr().(*net.TCPAddr).AddrPort() //nolint:forcetypeassert // it is one
+	address := listener.Addr().(*net.TCPAddr).AddrPort() //nolint:forcetypeassert // known type
 	byNetlink, err := p.listening(address.Port())
 	if err != nil || len(byNetlink) != 1 || byNetlink[0].Address.Port() != address.Port() || byNetlink[0].inode == 0 {
 		t.Errorf("by netlink: %+v, %v", byNetlink, err)

@@ -96,7 +96,7 @@ func (p Process) table(protocol string, state uint64, port uint16) (found []List
 	if err != nil {
 		return nil, err
 	}
-	reads := []func() (procfs.NetTCP, error){table.NetTCP, table.NetTCP6} //nolint:staticcheck // the way out where netlink is not allowed
+	reads := []func() (procfs.NetTCP, error){table.NetTCP, table.NetTCP6} //nolint:staticcheck // fallback if netlink is not permitted
 	if protocol == "udp" {
 		reads = []func() (procfs.NetTCP, error){
 			func() (procfs.NetTCP, error) { l, err := table.NetUDP(); return procfs.NetTCP(l), err },

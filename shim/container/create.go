@@ -351,7 +351,7 @@ func appArmorProfile(sc *runtimeapi.LinuxContainerSecurityContext) (*runtimeapi.
 }
 
 func seccompProfile(sc *runtimeapi.LinuxContainerSecurityContext) (*runtimeapi.SecurityProfile, error) {
-	return convert.SeccompProfile(sc.GetSeccomp(), sc.GetSeccompProfilePath()) //nolint:staticcheck // kubelets before 1.25 send nothing else
+	return convert.SeccompProfile(sc.GetSeccomp(), sc.GetSeccompProfilePath()) //nolint:staticcheck // kubelets before 1.25 send only this
 }
 
 // needsInfo reports whether the plan depends on the engine's Info. It does for all requests of a kubelet, but not for

@@ -61,7 +61,7 @@ func TestPlanOnTheWire(t *testing.T) {
 	p, err := planOf(t, "1.44", func(c *runtimeapi.ContainerConfig) {
 		c.CDIDevices = []*runtimeapi.CDIDevice{{Name: "vendor.com/gpu=0"}}
 		c.Linux.SecurityContext.Apparmor = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: "mine"}
-		c.Linux.SecurityContext.ApparmorProfile = "localhost/old" //nolint:staticcheck // the field must win over it
+		c.Linux.SecurityContext.ApparmorProfile = "localhost/old" //nolint:staticcheck // the new field takes precedence
 		c.Linux.SecurityContext.SelinuxOptions = &runtimeapi.SELinuxOption{Level: "s0:c1"}
 		c.Linux.SecurityContext.Seccomp = &runtimeapi.SecurityProfile{}
 		c.Linux.Resources = &runtimeapi.LinuxContainerResources{

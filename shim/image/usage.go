@@ -116,7 +116,7 @@ func (u *Usage) readLayers(store string, images []image.Summary) error {
 			}
 			index, listed := indices[chain]
 			if !listed {
-				index = int32(len(u.Sizes)) //nolint:gosec // an index of what is in memory
+				index = int32(len(u.Sizes)) //nolint:gosec // far below 2^31 elements fit into memory
 				indices[chain] = index
 				u.Sizes = append(u.Sizes, size)
 			}
@@ -136,7 +136,7 @@ func mergedLayers(images []image.Summary) *Usage {
 			size -= i.SharedSize
 		}
 		u.Sizes = append(u.Sizes, max(size, 0))
-		u.Images = append(u.Images, ImageUsage{ID: i.ID, Layers: []int32{int32(n)}}) //nolint:gosec // an index of what is in memory
+		u.Images = append(u.Images, ImageUsage{ID: i.ID, Layers: []int32{int32(n)}}) //nolint:gosec // far below 2^31 elements fit into memory
 	}
 	return u
 }

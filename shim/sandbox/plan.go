@@ -140,7 +140,7 @@ func planSecurity(s *lifecycle.Spec, sc *runtimeapi.LinuxSandboxSecurityContext,
 }
 
 func seccompProfile(sc *runtimeapi.LinuxSandboxSecurityContext) (*runtimeapi.SecurityProfile, error) {
-	text := sc.GetSeccompProfilePath() //nolint:staticcheck // kubelets before 1.25 send nothing else
+	text := sc.GetSeccompProfilePath() //nolint:staticcheck // kubelets before 1.25 send only this
 	if sc.GetSeccomp() == nil && text == "" {
 		return &runtimeapi.SecurityProfile{}, nil
 	}

@@ -210,7 +210,7 @@ func peerLeft(c *net.TCPConn) bool {
 		return false
 	}
 	// An IPv6 socket may carry an IPv4 connection, possibly at one end only.
-	for _, table := range []func() (procfs.NetTCP, error){fs.NetTCP, fs.NetTCP6} { //nolint:staticcheck // netlink would be one more library for two numbers
+	for _, table := range []func() (procfs.NetTCP, error){fs.NetTCP, fs.NetTCP6} { //nolint:staticcheck // avoids a netlink library
 		rows, err := table()
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return false

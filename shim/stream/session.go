@@ -216,7 +216,7 @@ const maxSize = 4 << 10
 func sizes(ctx context.Context, from io.Reader) <-chan remotecommand.TerminalSize {
 	out := make(chan remotecommand.TerminalSize)
 	go func() {
-		defer io.Copy(io.Discard, from) //nolint:errcheck // what is not read would hold up the other streams
+		defer io.Copy(io.Discard, from) //nolint:errcheck // unread data would block the other streams
 		defer close(out)
 		limited := &io.LimitedReader{R: from}
 		decoder := json.NewDecoder(limited)

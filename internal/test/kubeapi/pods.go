@@ -275,7 +275,7 @@ func (w *worker) status(now *v1.Pod, waits error) {
 		status.Phase = v1.PodPending
 	}
 	var all []error
-	if joined, ok := waits.(interface{ Unwrap() []error }); ok { //nolint:errorlint // what errors.Join has made
+	if joined, ok := waits.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only errors.Join's own type
 		all = joined.Unwrap()
 	}
 	for _, err := range all {

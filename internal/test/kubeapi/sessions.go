@@ -129,7 +129,7 @@ func (c *call) webSocket(ctx context.Context, target *url.URL, o remotecommand.S
 	conn.SetIdleTimeout(4 * time.Hour)
 	_, streams, err := conn.Open(c.w, c.r)
 	if err != nil {
-		return nil //nolint:nilerr // the client knows it
+		return nil //nolint:nilerr // the client has received the error
 	}
 	defer conn.Close()
 	_, _ = streams[stdout].Write(nil) // tells the client that the session is established

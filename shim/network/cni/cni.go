@@ -168,7 +168,7 @@ func (p *Plugin) TearDown(ctx context.Context, pod network.Pod) (err error) {
 func attached(a *libcni.NetworkAttachment, netns string) (*libcni.NetworkConfigList, *libcni.RuntimeConf, error) {
 	list, err := libcni.NetworkConfFromBytes(a.Config)
 	if err != nil {
-		single, singleErr := libcni.ConfFromBytes(a.Config) //nolint:staticcheck // old caches hold single configurations
+		single, singleErr := libcni.ConfFromBytes(a.Config) //nolint:staticcheck // old caches have single configurations
 		if singleErr != nil {
 			return nil, nil, fmt.Errorf("configuration of CNI network %s in the cache: %w", a.Network, err)
 		}

@@ -40,7 +40,7 @@ func read(file string) (list *libcni.NetworkConfigList, err error) {
 	if filepath.Ext(file) == ".conflist" {
 		list, err = libcni.NetworkConfFromFile(file)
 	} else {
-		single, readErr := libcni.ConfFromFile(file) //nolint:staticcheck // single configurations are in use still
+		single, readErr := libcni.ConfFromFile(file) //nolint:staticcheck // single configurations are still in use
 		if readErr != nil {
 			return nil, readErr
 		}
