@@ -88,12 +88,10 @@ func (e *ConfigError) Error() string {
 	return fmt.Sprintf("config file %s: %s", e.Path, e.Reason)
 }
 
-// Hint returns the next step, or "" if unknown.
 func (e *ConfigError) Hint() string { return e.hint }
 
 func (e *ConfigError) Unwrap() error { return e.err }
 
-// ConfigSource says where to look for the config file.
 type ConfigSource struct {
 	Path       string // value of --config; like CRI_CONFIG_FILE, it must name an existing file
 	LookupEnv  func(string) (string, bool)
@@ -182,7 +180,6 @@ func ParseConfig(path string, data []byte) (*Config, error) {
 	return c, nil
 }
 
-// field returns a pointer to the field of a key, or nil for an unknown key.
 func (c *Config) field(name string) any {
 	for _, key := range configKeys {
 		if key.name == name {

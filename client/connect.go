@@ -18,7 +18,6 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// Shim is a running embedded shim.
 type Shim interface {
 	// Endpoint returns the unix:// address of the shim's CRI socket, which already accepts connections.
 	Endpoint() string
@@ -27,10 +26,8 @@ type Shim interface {
 
 type StartShim func(ctx context.Context, e Engine) (Shim, error)
 
-// Engine is a Docker engine for the embedded shim.
 type Engine = engine.Endpoint
 
-// Options says which runtime to connect to, and how.
 type Options struct {
 	// An empty RuntimeEndpoint is discovered. An empty ImageEndpoint is the runtime's.
 	RuntimeEndpoint, ImageEndpoint string

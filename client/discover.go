@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// States of a [Candidate].
 const (
 	StateReady       = "ready"         // answers and can be used
 	StateAbsent      = "absent"        // no such socket or host
@@ -28,7 +27,6 @@ const (
 	StateNotTried    = "not tried"     // decided before its turn
 )
 
-// Kinds of a [Candidate].
 const (
 	KindCRI    = "cri"
 	KindEngine = "engine"

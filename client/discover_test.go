@@ -21,7 +21,6 @@ import (
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// node is a machine with test sockets.
 type node struct {
 	t    *testing.T
 	dir  string

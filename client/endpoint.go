@@ -156,7 +156,6 @@ func (e *Endpoint) setSSH(rest string) (reason string) {
 	return ""
 }
 
-// String returns the endpoint as a flag would give it.
 func (e Endpoint) String() string {
 	switch {
 	case e.Network == relayed:

@@ -28,7 +28,6 @@ const (
 // Last is the reference to the newest container or pod.
 const Last = "@last"
 
-// Query is a reference and its constraints.
 type Query struct {
 	Ref           string
 	Want          Want
@@ -133,7 +132,6 @@ func (c *Conn) ContainersOf(ctx context.Context, pod *runtimeapi.PodSandbox) ([]
 	return own, nil
 }
 
-// AttemptsOf lists all attempts of a container in a pod.
 func (c *Conn) AttemptsOf(ctx context.Context, pod *runtimeapi.PodSandbox, name string) ([]*runtimeapi.Container, error) {
 	all, err := c.ContainersOf(ctx, pod)
 	return slices.DeleteFunc(all, func(c *runtimeapi.Container) bool { return c.GetMetadata().GetName() != name }), err

@@ -19,7 +19,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// found is a candidate with its connection or engine.
 type found struct {
 	Candidate
 	conn   *criConn // set for a ready CRI runtime
@@ -217,7 +216,6 @@ func (c *criConn) isDockers(ctx context.Context) bool {
 	return err == nil && len(pods.GetItems()) == 0
 }
 
-// probeEngines probes the engines of a docker endpoint until one is ready.
 func (o *Options) probeEngines(ctx context.Context, e Endpoint) []found {
 	engines := []Engine{{Host: cmp.Or(e.engineHost(), "unix://"+DockerSocket)}}
 	if o.Engines != nil {

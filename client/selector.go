@@ -48,7 +48,6 @@ func Labels(labels map[string]string) Selector {
 	return out
 }
 
-// splitSelector splits at commas outside parentheses.
 func splitSelector(s string) []string {
 	var parts []string
 	var b strings.Builder

@@ -116,7 +116,6 @@ func hintOf(err error) string {
 	return ""
 }
 
-// engines lists engines on unix sockets.
 func engines(paths ...string) func(string) []client.Engine {
 	return func(host string) []client.Engine {
 		if host != "" {

@@ -158,7 +158,6 @@ func openTunnel(ctx context.Context, o *Options, e Endpoint, remote ...string) (
 
 func (t *sshTunnel) control() string { return filepath.Join(t.dir.Path, "c") }
 
-// socket returns the local path of the i-th forwarded socket.
 func (t *sshTunnel) socket(i int) string { return filepath.Join(t.dir.Path, fmt.Sprint("s", i)) }
 
 // waitReady waits for the control socket. ssh creates it last, after it listens on the others.
@@ -193,7 +192,6 @@ func (t *sshTunnel) close() error {
 	return t.dir.Remove()
 }
 
-// signal sends a signal to ssh or its process group.
 func (t *sshTunnel) signal(s syscall.Signal) {
 	if !t.cmd.SysProcAttr.Setpgid {
 		_ = t.cmd.Process.Signal(s)

@@ -155,7 +155,6 @@ func installFakeSSH(t *testing.T) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-// leftovers lists the tunnel directories.
 func leftovers(t *testing.T) map[string]bool {
 	t.Helper()
 	base, err := rundir.Base(nil)

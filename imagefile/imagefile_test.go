@@ -22,7 +22,6 @@ import (
 	"github.com/crishim/crishim/imagefile"
 )
 
-// entry is an entry of a tar archive.
 type entry struct {
 	name, text, link string
 }
@@ -462,7 +461,6 @@ func TestReadRefuses(t *testing.T) {
 
 var errFull = errors.New("no space left on device")
 
-// full is a writer with room for n bytes.
 type full struct{ n int }
 
 func (f *full) Write(b []byte) (int, error) {

@@ -38,7 +38,6 @@ func requestError(err error, verb, resource string) error {
 	return fmt.Errorf("%s %s: %w", verb, resource, err)
 }
 
-// nodes returns the names of the nodes that match a label selector.
 func (c *cluster) nodes(ctx context.Context, selector string) ([]string, error) {
 	list, err := c.api.Nodes().List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
@@ -87,7 +86,6 @@ func gone(node *corev1.Node) error {
 	return nil
 }
 
-// nodeOf returns the node of a pod.
 func (c *cluster) nodeOf(ctx context.Context, name string) (string, error) {
 	pod, err := c.api.Pods(c.namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {

@@ -269,7 +269,6 @@ func (c *testCluster) left() {
 	test.Until(c.t, "the end of all pods of the plugin", func() bool { return len(c.ours()) == 0 })
 }
 
-// ours lists the plugin's pods.
 func (c *testCluster) ours() (names []string) {
 	for _, pod := range c.Pods() {
 		if pod.Labels[labelOwner] != "" {
@@ -447,7 +446,6 @@ func (c *testCluster) hasAnOldRuntime(t *testing.T) {
 	c.left()
 }
 
-// inPods lists the command lines that run in pods.
 func inPods() (lines []string) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, file := range files {
@@ -556,7 +554,6 @@ func (c *testCluster) older(t *testing.T) {
 	c.left()
 }
 
-// TestManyNodesOnEngine queries fifty nodes at once.
 func TestManyNodesOnEngine(t *testing.T) {
 	if os.Getenv("CRISHIM_TEST_LONG") == "" {
 		t.Skip("long: CRISHIM_TEST_LONG=1 runs it")

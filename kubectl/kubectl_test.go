@@ -149,7 +149,6 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// made returns the number of created pods.
 func (c *stubCluster) made() (n int) {
 	for _, r := range c.Requests() {
 		if strings.HasPrefix(r, "create pods ") {

@@ -107,7 +107,6 @@ func podFor(node *corev1.Node, line cli.NodeLine, image string, keep bool) *core
 	return pod
 }
 
-// endpointAt returns the endpoint for a socket from socketOf.
 func endpointAt(socket string) string {
 	if socket == client.DockerSocket {
 		return "docker://" + socket

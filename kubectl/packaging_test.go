@@ -105,7 +105,6 @@ func TestRolesAreWhatThePluginNeeds(t *testing.T) {
 	}
 }
 
-// hostPaths returns the host paths in a pod's volumes.
 func hostPaths(spec corev1.PodSpec) map[string]bool {
 	paths := map[string]bool{}
 	for _, v := range spec.Volumes {

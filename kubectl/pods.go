@@ -224,7 +224,6 @@ func (p *pods) create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error)
 	return nil, requestError(err, "create", "pods in namespace "+p.namespace)
 }
 
-// start waits until the pod runs.
 func (p *pods) start(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	quiet := time.NewTimer(quietTime)
 	defer quiet.Stop()
@@ -264,7 +263,6 @@ func (p *pods) events(ctx context.Context, pod *corev1.Pod) []corev1.Event {
 	return list.Items
 }
 
-// watch tracks the state of all pods.
 func (p *pods) watch(ctx context.Context) {
 	note := func(do func()) {
 		p.mu.Lock()

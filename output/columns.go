@@ -8,7 +8,6 @@ import (
 	"strings"
 )
 
-// column is a column of a table with rows of type T.
 type column[T any] struct {
 	name  string // in upper case, as in the header
 	wide  bool   // shown only with -o wide or by name

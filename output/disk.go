@@ -55,7 +55,6 @@ type DiskObject struct {
 	Reclaimable *DiskSize `json:"reclaimable"`
 }
 
-// diskRow is a row of the table: a type or one of its objects.
 type diskRow struct {
 	DiskUse
 

@@ -13,7 +13,6 @@ import (
 
 type event = *runtimeapi.ContainerEventResponse
 
-// eventRow is an event with the names of its container and pod.
 type eventRow struct {
 	event
 	name, pod string

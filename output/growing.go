@@ -44,7 +44,6 @@ func grow[T any](w io.Writer, rows []T, columns []column[T], o Options) (*growin
 	return g, nil
 }
 
-// least returns the widths of the known cells, and at least the expected widths of the columns.
 func (g *growing[T]) least(shown []column[T], rows []T, o Options) []int {
 	widths := widthsOf(cellsOf(rows, shown, o), len(shown))
 	for i, c := range shown {

@@ -115,7 +115,6 @@ func shrink[T any](shown []column[T], widths []int, limit, space int) {
 	}
 }
 
-// cut shortens the cells of shrinking columns.
 func cut[T any](cells [][]string, shown []column[T], widths []int) {
 	for _, line := range cells {
 		for i, c := range shown {

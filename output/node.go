@@ -7,7 +7,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// versionColumns show the runtimes of several nodes.
 var versionColumns = []column[*runtimeapi.VersionResponse]{
 	{name: "RUNTIME", value: func(r *runtimeapi.VersionResponse, _ Options) string { return r.GetRuntimeName() }},
 	{name: "VERSION", value: func(r *runtimeapi.VersionResponse, _ Options) string { return r.GetRuntimeVersion() }},
@@ -29,7 +28,6 @@ func Version(w io.Writer, r *runtimeapi.VersionResponse, o Options) error {
 	}, o)
 }
 
-// driverColumns show the cgroup drivers of several nodes.
 var driverColumns = []column[string]{{name: "CGROUP DRIVER", value: func(driver string, _ Options) string { return driver }}}
 
 // RuntimeConfig writes the runtime's cgroup driver. The default format is crictl's line.

@@ -76,12 +76,10 @@ type view struct {
 	long     func(w io.Writer, o Options) error // crictl's multi-line text; may be nil
 }
 
-// messages returns the elements of a view of CRI messages.
 func messages[M proto.Message](all []M) func() ([][]byte, error) {
 	return func() ([][]byte, error) { return encodeAll(all, func(m M) ([]byte, error) { return marshalProto(m) }) }
 }
 
-// documents returns the elements of a view of values that encoding/json encodes.
 func documents[T any](all []T) func() ([][]byte, error) {
 	return func() ([][]byte, error) { return encodeAll(all, func(v T) ([]byte, error) { return compactJSON(v) }) }
 }
@@ -117,7 +115,6 @@ func (v view) document(items [][]byte) []byte {
 	}
 }
 
-// render writes v in the format of o.
 func render(w io.Writer, v view, o Options) error {
 	if o.Quiet && v.ids != nil && !o.Format.ForMachines() { // -o takes precedence over -q, as in crictl
 		return v.writeReferences(w, v.ids)
@@ -150,7 +147,6 @@ func render(w io.Writer, v view, o Options) error {
 	return renderDocument(w, v.document(items), kind, o.Format.compiled)
 }
 
-// writeReferences writes the ids or names of the elements.
 func (v view) writeReferences(w io.Writer, lines []string) error {
 	if p, ok := w.(*Part); ok {
 		p.addLines(v, lines)

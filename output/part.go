@@ -22,7 +22,6 @@ type Part struct {
 	key      string       // key of the list in the document
 }
 
-// nodeRow is a row with the cells of all columns.
 type nodeRow struct {
 	node       string
 	cells      []string

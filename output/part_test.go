@@ -7,7 +7,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// partsOf renders for two nodes and returns their parts.
 func partsOf(t *testing.T, o Options, render func(p *Part, node int) error) (parts []*Part) {
 	t.Helper()
 	for i, name := range []string{"n1", "n2"} {

@@ -106,7 +106,6 @@ func ContainerStats(w io.Writer, r *runtimeapi.ListContainerStatsResponse, usage
 	return renderUsage(w, messages(r.GetStats()), containerSubject, usages, o)
 }
 
-// PodStats is ContainerStats for pods.
 func PodStats(w io.Writer, r *runtimeapi.ListPodSandboxStatsResponse, usages []Usage, o Options) error {
 	return renderUsage(w, messages(r.GetStats()), podSubject, usages, o)
 }

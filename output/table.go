@@ -56,7 +56,6 @@ func writeTable[T any](w io.Writer, rows []T, columns []column[T], o Options) er
 	return writeRanked(w, rows, columns, nil, o)
 }
 
-// writeRanked writes the table of a list that is sorted by rank.
 func writeRanked[T any](w io.Writer, rows []T, columns []column[T], rank func(T) string, o Options) error {
 	if p, ok := w.(*Part); ok {
 		return addTable(p, rows, columns, rank, o)

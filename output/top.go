@@ -21,7 +21,6 @@ type TopRow struct {
 	Containers  []TopRow `json:"containers,omitempty"`
 }
 
-// Top writes pods with their containers for programs.
 func Top(w io.Writer, pods []TopRow, o Options) error {
 	return render(w, view{
 		fallback: JSON, key: "pods", names: each(pods, func(p TopRow) string { return p.Namespace + "/" + p.Name }),

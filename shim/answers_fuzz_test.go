@@ -16,7 +16,6 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 )
 
-// engineSeeds are valid and invalid answers of an engine.
 var engineSeeds = []string{
 	`{}`, `null`, `[]`, `""`, `{"Id":"a","State":null,"Config":null,"HostConfig":null,"NetworkSettings":null}`,
 	`{"Id":"abc","Created":"2026-01-02T03:04:05.6Z","Path":"/pause","Name":"/k8s_POD_web_default_uid_0","Image":"sha256:1","RestartCount":-1,

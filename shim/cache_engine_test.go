@@ -31,7 +31,6 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 )
 
-// removeName removes a single name of an image.
 var removeName = image.RemoveOptions{}
 
 // daemon is a shim as serve runs it. It counts the lists that it requests from the engine.
@@ -81,7 +80,6 @@ func newDaemonWith(t *testing.T, host string, o shim.Options) daemon {
 	return daemon{&cri{runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn), engine, api.NewCrishimClient(conn)}, &lists}
 }
 
-// list requests all lists that a kubelet requests.
 func (d daemon) list(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()
@@ -118,7 +116,6 @@ func TestListsAreAnsweredFromMemory(t *testing.T) {
 	d.free(t)
 }
 
-// listed returns the state of a container in the list, or "gone".
 func (d daemon) listed(t *testing.T, id string) string {
 	t.Helper()
 	list, err := d.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
@@ -346,7 +343,6 @@ func newCuttable(t *testing.T) *cuttable {
 	return c
 }
 
-// join connects the shim to the engine.
 func (c *cuttable) join(t *testing.T) {
 	t.Helper()
 	l, err := net.Listen("unix", c.path)

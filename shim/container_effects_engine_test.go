@@ -395,7 +395,6 @@ func TestPauseProcess(t *testing.T) {
 	}
 }
 
-// line returns the rest of the line that starts with a word.
 func line(text, word string) string {
 	for l := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(l, word); ok {

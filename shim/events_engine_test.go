@@ -54,7 +54,6 @@ func TestEventsOfAPodOnEngine(t *testing.T) {
 	}
 }
 
-// live creates and removes a sandbox.
 func live(t *testing.T, ctx context.Context, client runtimeapi.RuntimeServiceClient, config *runtimeapi.PodSandboxConfig) string {
 	t.Helper()
 	made, err := client.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config})
@@ -84,7 +83,6 @@ func probe(t *testing.T, ctx context.Context, client runtimeapi.RuntimeServiceCl
 	t.Fatal("the stream never told of a pod")
 }
 
-// next returns the next event about a sandbox.
 func next(t *testing.T, seen <-chan *runtimeapi.ContainerEventResponse, id string) *runtimeapi.ContainerEventResponse {
 	t.Helper()
 	for event := range seen {

@@ -351,7 +351,6 @@ func requestFields() []string {
 	return out
 }
 
-// testNames lists the tests of the shim.
 func testNames(t *testing.T) []string {
 	t.Helper()
 	var names []string

@@ -57,7 +57,6 @@ func newCRIWith(t *testing.T, o shim.Options) *cri {
 	return &cri{runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn), engine, api.NewCrishimClient(conn)}
 }
 
-// dial connects to an embedded shim.
 func dial(t *testing.T, e *shim.Embedded) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(e.Endpoint(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -81,7 +80,6 @@ func (c *cri) pod(t *testing.T, change func(*runtimeapi.PodSandboxConfig)) *pod 
 	return c.podWith(t, "", change)
 }
 
-// podWith is pod with a runtime handler.
 func (c *cri) podWith(t *testing.T, handler string, change func(*runtimeapi.PodSandboxConfig)) *pod {
 	t.Helper()
 	name := strings.ToLower("pod-" + rand.Text()[:12])
@@ -112,7 +110,6 @@ func (c *cri) podWith(t *testing.T, handler string, change func(*runtimeapi.PodS
 	return p
 }
 
-// shell returns the config of a container that runs a script.
 func shell(name, script string) *runtimeapi.ContainerConfig {
 	return &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: name},
@@ -163,7 +160,6 @@ func (c *cri) status(t *testing.T, id string) *runtimeapi.ContainerStatus {
 	return r.GetStatus()
 }
 
-// exited waits until a container has exited.
 func (c *cri) exited(t *testing.T, id string) *runtimeapi.ContainerStatus {
 	t.Helper()
 	deadline := time.After(testTimeout)
@@ -181,7 +177,6 @@ func (c *cri) exited(t *testing.T, id string) *runtimeapi.ContainerStatus {
 	}
 }
 
-// output runs a container to completion and returns its output.
 func (p *pod) output(t *testing.T, config *runtimeapi.ContainerConfig) string {
 	t.Helper()
 	id := p.start(t, config)

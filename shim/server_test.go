@@ -32,7 +32,6 @@ import (
 	"github.com/crishim/crishim/shim/private"
 )
 
-// aboutEngine is an engine that only answers Version and Info.
 type aboutEngine struct {
 	version func() (types.Version, error)
 	info    system.Info
@@ -45,7 +44,6 @@ func goodVersion() (types.Version, error) {
 	return types.Version{Version: "20.10.24", APIVersion: "1.41"}, nil
 }
 
-// serveService serves in memory and returns a connection.
 func serveService(t *testing.T, log *slog.Logger, a *criService) *grpc.ClientConn {
 	t.Helper()
 	l := bufconn.Listen(1 << 20)

@@ -74,7 +74,6 @@ func TestSparseRequests(t *testing.T) {
 	})
 }
 
-// sparse is a shim behind a connection.
 type sparse struct {
 	*grpc.ClientConn
 	real bool // with a real engine; includes services that the in-memory engine lacks
@@ -140,7 +139,6 @@ func (s sparse) call(t *testing.T, m protoreflect.MethodDescriptor) error {
 	return err
 }
 
-// sparsePod returns the minimal sandbox config.
 func sparsePod() *runtimeapi.PodSandboxConfig {
 	return &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "sparse-" + strings.ToLower(rand.Text())}}
 }
@@ -292,7 +290,6 @@ func emptied[M proto.Message](m M) map[string]M {
 	return out
 }
 
-// sparseStats is an in-memory engine without stats.
 type sparseStats struct{ *enginetest.Memory }
 
 func (sparseStats) ContainerStatsOneShot(context.Context, string) (dockercontainer.StatsResponseReader, error) {

@@ -48,7 +48,6 @@ type Error struct {
 
 func (e *Error) Error() string { return e.text }
 
-// Hint returns the next step.
 func (e *Error) Hint() string { return e.hint }
 
 func (e *Error) Unwrap() error { return e.err }

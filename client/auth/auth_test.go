@@ -110,7 +110,6 @@ func TestLookupPlaces(t *testing.T) {
 	}
 }
 
-// helper installs a credential helper in PATH.
 func helper(t *testing.T, script string) auth.Options {
 	t.Helper()
 	dir := t.TempDir()

@@ -32,7 +32,6 @@ func FuzzCredentials(f *testing.F) {
 	})
 }
 
-// FuzzAuthFile checks that no auth file causes a panic.
 func FuzzAuthFile(f *testing.F) {
 	for _, text := range []string{
 		"", "{}", "null", "[]", `{"auths":{"reg.example":{"auth":"bWU6c2VjcmV0"}}}`, `{"auths":{"https://reg.example/v1/":{"username":"me","password":"x"}}}`,

@@ -193,7 +193,6 @@ func (ps *Plugins) lookup(ctx context.Context, image string) *runtimeapi.AuthCon
 	return nil
 }
 
-// find returns the entry with the longest key that matches an image.
 func (a *pluginAnswer) find(image string) *runtimeapi.AuthConfig {
 	keys := slices.DeleteFunc(slices.Collect(maps.Keys(a.Auth)), func(key string) bool { return !MatchesImage(key, image) })
 	if len(keys) == 0 {
@@ -204,7 +203,6 @@ func (a *pluginAnswer) find(image string) *runtimeapi.AuthConfig {
 	return &runtimeapi.AuthConfig{Username: e.Username, Password: e.Password}
 }
 
-// ask returns a cached answer, or calls the plugin.
 func (ps *Plugins) ask(ctx context.Context, p *plugin, image string) (*pluginAnswer, error) {
 	registry, _, _ := strings.Cut(image, "/")
 	ps.mu.Lock()

@@ -25,7 +25,6 @@ const pluginEntry = `
   env: [{name: PLUGIN_USER, value: ada}]
 `
 
-// pluginFile writes a CredentialProviderConfig.
 func pluginFile(t *testing.T, providers string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "providers.yaml")

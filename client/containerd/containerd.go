@@ -32,7 +32,6 @@ type Store struct {
 	plugins   introspection.IntrospectionClient
 }
 
-// noContent is the digest of empty content.
 const noContent = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 // namespace is the namespace of CRI.
@@ -82,7 +81,6 @@ func (s *Store) find(ctx context.Context, ref string, finder *imagefile.Finder) 
 	return image, err
 }
 
-// reader implements imagefile.Store.
 type reader struct {
 	store *Store
 	ctx   context.Context //nolint:containedctx // imagefile.Store has no context parameter

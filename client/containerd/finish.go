@@ -66,7 +66,6 @@ func (w *writer) finish(list []imagefile.Image) error {
 	return nil
 }
 
-// name creates a name or moves it to another target.
 func (w *writer) name(name string, target v1.Descriptor) error {
 	image := &images.Image{
 		Name: name, Labels: map[string]string{managed: managedValue},

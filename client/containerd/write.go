@@ -43,7 +43,6 @@ func (s *Store) Load(ctx context.Context, list []imagefile.Image) error {
 	return w.end(w.load(list))
 }
 
-// writer stores content under a lease.
 type writer struct {
 	store *Store
 	ctx   context.Context //nolint:containedctx // a writer lives for one load

@@ -138,7 +138,6 @@ var (
 	errTunnelLost = errors.New("the streaming connection broke")
 )
 
-// forwarded is a local connection and its two streams.
 type forwarded struct {
 	local      *net.TCPConn
 	tunnel     *tunnel

@@ -45,7 +45,6 @@ func pod(t *testing.T) *container {
 	return c.start(t)
 }
 
-// forwarding is a running Forward.
 type forwarding struct {
 	t      *testing.T
 	cancel context.CancelFunc

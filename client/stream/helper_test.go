@@ -49,7 +49,6 @@ func helper(url string) int {
 	return 0
 }
 
-// terminalSession is a helper process on a pseudo-terminal.
 type terminalSession struct {
 	t      *testing.T
 	master *os.File

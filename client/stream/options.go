@@ -83,7 +83,6 @@ func (o Options) warn(format string, args ...any) {
 
 var (
 	ErrDetached = errors.New("detached")
-	// ErrNoStatus means that the connection ended before the exit status arrived.
 	ErrNoStatus = errors.New("the connection ended before the exit status arrived")
 	ErrPodEnded = errors.New("the pod has ended")
 )

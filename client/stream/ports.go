@@ -175,7 +175,6 @@ func ParsePort(s string) (Port, error) {
 	return p, nil
 }
 
-// cutAddress splits the address from ADDRESS:LOCAL:REMOTE.
 func cutAddress(s string) (address, rest string, err error) {
 	if strings.HasPrefix(s, "[") {
 		address, rest, ok := strings.Cut(s[1:], "]:")

@@ -45,7 +45,6 @@ type process struct {
 	Resize   <-chan remotecommand.TerminalSize
 }
 
-// exit returns the error for an exit status.
 func exit(code int) error {
 	return utilexec.CodeExitError{Err: fmt.Errorf("exit status %d", code), Code: code}
 }
@@ -70,7 +69,6 @@ func (c *container) PortForward(ctx context.Context, _ string, port int32, strea
 	return c.forward(ctx, port, stream)
 }
 
-// start serves the container on loopback.
 func (c *container) start(t *testing.T) *container {
 	t.Helper()
 	c.http = httptest.NewUnstartedServer(nil)
@@ -86,7 +84,6 @@ func (c *container) start(t *testing.T) *container {
 	return c
 }
 
-// execURL requests a streaming URL for the given streams.
 func (c *container) execURL(t *testing.T, s Streams) string {
 	t.Helper()
 	resp, err := c.streams.GetExec(&runtimeapi.ExecRequest{

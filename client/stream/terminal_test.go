@@ -67,7 +67,6 @@ func (sh *shell) nextSize(t *testing.T, rows, cols uint16) {
 	}
 }
 
-// startShell starts a session and waits for the greeting.
 func startShell(t *testing.T, env ...string) (*shell, *terminalSession) {
 	t.Helper()
 	sh, c := newShell(t)
@@ -265,7 +264,6 @@ func TestTerminalPanic(t *testing.T) {
 	x.ends("panic: boom")
 }
 
-// Without a terminal, one signal ends the session.
 func TestSignalWithoutTerminal(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(sig.String(), func(t *testing.T) {
@@ -296,7 +294,6 @@ func TestSignalWithoutTerminal(t *testing.T) {
 	}
 }
 
-// around is a writer that wraps another.
 type around struct{ io.Writer }
 
 func (a around) Unwrap() io.Writer { return a.Writer }

@@ -94,7 +94,6 @@ func statusServer(t *testing.T, stuck func(), stays bool) string {
 	return server.URL
 }
 
-// flood is endless input.
 type flood struct {
 	io.Reader
 	t     *testing.T

@@ -24,7 +24,6 @@ func manual(app *urfave.App, date time.Time) map[string]string {
 	return pages
 }
 
-// programPage returns crishim(1) in Markdown.
 func programPage(app *urfave.App) string {
 	var p page
 	p.printf("%% CRISHIM 1\n\n# NAME\n\ncrishim - %s\n\n# SYNOPSIS\n\n**crishim** %s\n", escape(app.Usage), escape(app.UsageText))
@@ -43,7 +42,6 @@ func programPage(app *urfave.App) string {
 	return p.String()
 }
 
-// commandPage returns the manual page of a command in Markdown.
 func commandPage(c *urfave.Command) string {
 	var p page
 	p.printf("%% CRISHIM-%s 1\n\n# NAME\n\ncrishim-%s - %s\n", escape(strings.ToUpper(c.Name)), escape(c.Name), escape(c.Usage))
@@ -73,7 +71,6 @@ func commandPage(c *urfave.Command) string {
 	return p.String()
 }
 
-// page is a page under construction.
 type page struct{ strings.Builder }
 
 func (p *page) printf(format string, args ...any) { fmt.Fprintf(&p.Builder, format, args...) }
@@ -101,7 +98,6 @@ func (p *page) flags(flags []urfave.Flag) {
 
 var markdown = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "<", `\<`, ">", `\>`, "[", `\[`, "]", `\]`, "#", `\#`, "~", `\~`, "|", `\|`, "&", `\&`)
 
-// escape escapes Markdown.
 func escape(text string) string { return markdown.Replace(text) }
 
 // documents describes the output of -o json.

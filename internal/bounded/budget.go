@@ -8,7 +8,6 @@ type Budget struct {
 	Of   string // description for the error, such as "16 MiB of names"
 }
 
-// Take subtracts n and fails if the budget is exceeded.
 func (b *Budget) Take(n int64) error {
 	if b.Left -= n; n < 0 || b.Left < 0 {
 		b.Left = -1

@@ -6,7 +6,6 @@ import (
 	"strings"
 )
 
-// Endpoint is an engine's address.
 type Endpoint struct {
 	Host string      // unix:///path, tcp://host:port, ssh://user@host or http(s)://host:port
 	From string      // origin, such as "DOCKER_HOST"; "" for a usual socket

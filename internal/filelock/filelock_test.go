@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// take takes a free lock.
 func take(t *testing.T, path string) *Lock {
 	t.Helper()
 	lock, err := Try(path)

@@ -141,7 +141,6 @@ func BenchmarkConn(b *testing.B) {
 	}
 }
 
-// connected returns both ends of a connection.
 func connected(b *testing.B) (client, server net.Conn) {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -160,7 +159,6 @@ func connected(b *testing.B) (client, server net.Conn) {
 	return client, server
 }
 
-// pieces records the writes to a connection.
 type pieces struct {
 	net.Conn
 	written []string

@@ -39,7 +39,6 @@ func HostNamespace(kind string) (uint64, error) {
 	return inode, err
 }
 
-// ErrGone means that the process does not exist.
 var ErrGone = proctree.ErrGone
 
 // Look returns the process with this pid, or the process of the thread with this id.

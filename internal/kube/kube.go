@@ -12,7 +12,6 @@ const OwnImages = "crishim.local/"
 // APIVersion is the version of the runtime interface that kubelets require: kubeRuntimeAPIVersion.
 const APIVersion = "0.1.0"
 
-// Labels of pods and containers.
 const (
 	LabelPodName       = "io.kubernetes.pod.name"
 	LabelPodNamespace  = "io.kubernetes.pod.namespace"

@@ -164,7 +164,6 @@ func (c Container) endedWithPod() bool {
 		c.State == runtimeapi.ContainerState_CONTAINER_EXITED && (c.ExitCode == 137 || c.ExitCode == 143) && (c.Reason == "" || c.Reason == "Error")
 }
 
-// IsCreating reports whether a container or pod is being created.
 func IsCreating(word string) bool {
 	return strings.HasSuffix(word, ContainerCreating) || strings.HasSuffix(word, PodInitializing) || word == Created || strings.HasPrefix(word, "Init:") && strings.Contains(word, "/")
 }

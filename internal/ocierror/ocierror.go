@@ -45,7 +45,6 @@ var ends = []struct {
 	{"no space left on device", DiskFull},
 }
 
-// Of returns the failure that a text describes.
 func Of(text string) Failure {
 	text = strings.ToLower(strings.TrimRight(Plain(text), "\"` \r\n"))
 	switch {
@@ -67,7 +66,6 @@ func Of(text string) Failure {
 // marks occur in all texts about a start. "no such file" alone is too general.
 var marks = []string{"oci runtime", "exec failed", "executable file", "exec: ", "runc", "crun", "unable to find user", "unable to find group"}
 
-// IsStart reports whether a text is about a process that could not be started.
 func IsStart(text string) bool {
 	text = strings.ToLower(text)
 	return slices.ContainsFunc(marks, func(mark string) bool { return strings.Contains(text, mark) })

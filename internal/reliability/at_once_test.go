@@ -78,7 +78,6 @@ func TestTwoClientsAtOnceOnEngine(t *testing.T) {
 	k.serve.stop()
 }
 
-// another returns the same pod for another client.
 func (p *pod) another() *pod { return &pod{host: p.host, label: p.label, config: p.config} }
 
 // TestOppositeClientsAtOnceOnEngine has one client create and inspect containers in a pod while another removes the

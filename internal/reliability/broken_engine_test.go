@@ -139,7 +139,6 @@ func TestEngineBreaksWhenAskedOnEngine(t *testing.T) {
 	k.serve.stop()
 }
 
-// running returns a pod with a running container.
 func (k *killer) running(t *testing.T) *pod {
 	t.Helper()
 	return k.prepared(t, step{name: "a running pod", prepare: []func(*pod, context.Context, runtimeapi.RuntimeServiceClient) error{
@@ -147,7 +146,6 @@ func (k *killer) running(t *testing.T) *pod {
 	}})
 }
 
-// questions are the read-only requests.
 func questions(p *pod) map[string]func(context.Context, *serve) error {
 	return map[string]func(context.Context, *serve) error{
 		"Status": func(ctx context.Context, s *serve) error {

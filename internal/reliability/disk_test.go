@@ -37,7 +37,6 @@ func newDisk(t testing.TB) disk {
 	return d
 }
 
-// fill uses up all space.
 func (d disk) fill() {
 	d.t.Helper()
 	f, err := os.Create(filepath.Join(d.path, "filler"))
@@ -53,7 +52,6 @@ func (d disk) fill() {
 	}
 }
 
-// relieve enlarges the disk.
 func (d disk) relieve() { d.remount(0, "size=64m") }
 
 func (d disk) readOnly(yes bool) {

@@ -18,7 +18,6 @@ import (
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// dumping returns a program with an in-memory runtime.
 func dumping(t *testing.T) (program, *stubcri.Server) {
 	t.Helper()
 	stub := stubcri.Start(t, stubcri.Options{})
@@ -161,7 +160,6 @@ func (f atEnd) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// partsOf returns the parts of a bundle with their errors.
 func partsOf(t *testing.T, file string) map[string]string {
 	t.Helper()
 	text, err := exec.CommandContext(t.Context(), "tar", "-xzOf", file, "--wildcards", "*/bundle.json").Output()

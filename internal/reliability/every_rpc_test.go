@@ -22,10 +22,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// root is the repository's root.
 const root = "../.."
 
-// rpcs lists the methods of both services.
 func rpcs() []string {
 	var names []string
 	for _, d := range []grpc.ServiceDesc{runtimeapi.RuntimeService_ServiceDesc, runtimeapi.ImageService_ServiceDesc} {
@@ -266,7 +264,6 @@ func everyRPC(t *testing.T, p *pod, r runtimeapi.RuntimeServiceClient, images ru
 	fine("RemovePodSandbox", p.remove(ctx, r), true)
 }
 
-// streamedRPCs reads the streamed lists.
 func streamedRPCs(t *testing.T, ctx context.Context, p *pod, r runtimeapi.RuntimeServiceClient, images runtimeapi.ImageServiceClient) {
 	t.Helper()
 	pods, err := r.StreamPodSandboxes(ctx, &runtimeapi.StreamPodSandboxesRequest{})
@@ -310,7 +307,6 @@ func streamedRPCs(t *testing.T, ctx context.Context, p *pod, r runtimeapi.Runtim
 	}
 }
 
-// hear returns a channel of the stream's events.
 func hear(stream grpc.ServerStreamingClient[runtimeapi.ContainerEventResponse]) <-chan *runtimeapi.ContainerEventResponse {
 	heard := make(chan *runtimeapi.ContainerEventResponse, 1000)
 	go func() {

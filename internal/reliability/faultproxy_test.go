@@ -299,7 +299,6 @@ type faultBody struct {
 
 func (b *faultBody) Close() error { return b.under.Close() }
 
-// answer returns a handler that responds with a status and a message.
 func answer(status int, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -311,7 +310,6 @@ func answer(status int, text string) http.HandlerFunc {
 // hang never answers. It returns when the client disconnects.
 func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-// cut closes the connection without a response.
 func cut(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
 // garble replaces a response by invalid data.

@@ -171,7 +171,6 @@ func (c *clientKiller) callsOfExec(t *testing.T, endpoint, state, line string) i
 	return calls
 }
 
-// reads reports whether a command is read-only.
 func (c *clientKiller) reads(line string) bool {
 	switch strings.Fields(line)[0] {
 	case "images", "inspecti", "inspectp", "pods", "logs", "ps", "inspect", "stats", "statsp", "gc", "cp":
@@ -198,7 +197,6 @@ func (c *clientKiller) inState(t *testing.T, state string) *pod {
 	return p
 }
 
-// words returns a command's arguments for a pod.
 func (c *clientKiller) words(t *testing.T, p *pod, line string) []string {
 	t.Helper()
 	name := p.config.GetMetadata().GetName()

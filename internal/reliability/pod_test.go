@@ -165,7 +165,6 @@ func (p *pod) listed(ctx context.Context, s runtimeapi.RuntimeServiceClient) (ma
 	return found, nil
 }
 
-// sandboxes returns the ids of the pod's sandboxes in a shim's list.
 func (p *pod) sandboxes(ctx context.Context, s runtimeapi.RuntimeServiceClient) ([]string, error) {
 	r, err := s.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{"test": p.uid()}}})
 	var ids []string

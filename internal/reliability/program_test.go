@@ -20,7 +20,6 @@ type program struct {
 	stdin string
 }
 
-// ended is the result of a command.
 type ended struct {
 	code     int // -1: killed by a signal
 	out, err string
@@ -41,7 +40,6 @@ func (p program) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs a command to its end.
 func (p program) run(ctx context.Context, args ...string) ended {
 	p.t.Helper()
 	return p.wait(p.command(ctx, args...))
@@ -59,7 +57,6 @@ func (p program) wait(cmd *exec.Cmd) ended {
 	return ended{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
-// file writes an input file for a command.
 func (p *pod) file(t testing.TB, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

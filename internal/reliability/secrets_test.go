@@ -143,8 +143,8 @@ func secretIn(text string, secrets ...string) string {
 	return ""
 }
 
-// watchProcesses polls the arguments of all processes until the returned function is called. That function returns the
-// command lines that contain the secret.
+// watchProcesses polls the arguments of all processes. The returned function stops the polling and returns the command
+// lines that contain the secret.
 func watchProcesses(t *testing.T, secret string) func() []string {
 	t.Helper()
 	stop, found := make(chan struct{}), make(chan []string)

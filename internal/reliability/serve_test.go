@@ -160,7 +160,6 @@ func (s *serve) pid() int {
 	return cmd.Process.Pid
 }
 
-// kill kills the process and waits until it is gone.
 func (s *serve) kill() {
 	cmd, exited := s.process()
 	if cmd == nil {
@@ -240,7 +239,6 @@ func (s *serve) nextToSocket() []string {
 	return found
 }
 
-// wait waits until problem returns nil.
 func wait(t testing.TB, problem func() error) {
 	t.Helper()
 	waitFor(t, patience, problem)

@@ -128,7 +128,6 @@ func TestSessionsOutliveTheEngineOnEngine(t *testing.T) {
 	k.serve.stop()
 }
 
-// background is a command that runs during a test.
 type background struct {
 	out   *test.Buffer
 	ended chan error

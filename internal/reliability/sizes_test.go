@@ -68,7 +68,6 @@ func TestLineOfTenMiBOnEngine(t *testing.T) {
 	k.serve.stop()
 }
 
-// json writes a config file for a command.
 func (p *pod) json(t testing.TB, config any) string {
 	t.Helper()
 	text, err := json.Marshal(config)

@@ -92,7 +92,6 @@ func newSoak(t *testing.T) *soak {
 	return s
 }
 
-// freeAddress returns an unused address on loopback.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -218,7 +217,6 @@ func (s *soak) remove(ctx context.Context, p *pod) error {
 	return nil
 }
 
-// live uses a pod in all ways.
 func (s *soak) live(ctx context.Context, p *pod) error {
 	for _, f := range []func(context.Context, runtimeapi.RuntimeServiceClient) error{p.run, p.create, p.start} {
 		if err := f(ctx, s.serve); err != nil {
@@ -366,7 +364,6 @@ func (s *soak) stats(ctx context.Context, p *pod) error {
 	return err
 }
 
-// settle waits until serve is idle.
 func (s *soak) settle(t *testing.T) {
 	waitFor(t, outage, func() error { return s.ready(t.Context()) })
 }
@@ -434,7 +431,6 @@ func (s *soak) look(t *testing.T) figures {
 	return f
 }
 
-// processes lists the processes in the engine's containers.
 func processes(ids []string) []string {
 	groups, _ := filepath.Glob("/proc/[0-9]*/cgroup")
 	var found []string
@@ -463,7 +459,6 @@ func (s *soak) children() int {
 	return n
 }
 
-// gauges returns values from serve's metrics.
 func (s *soak) gauges(t *testing.T) map[string]int {
 	t.Helper()
 	r, err := http.Get("http://" + s.metrics + "/metrics")

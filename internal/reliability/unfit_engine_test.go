@@ -47,7 +47,6 @@ func (a *account) come(t *testing.T, api, driver string) {
 	go func() { _ = server.Serve(l) }()
 }
 
-// leave stops the engine.
 func (a *account) leave() {
 	a.mu.Lock()
 	server := a.server

@@ -20,7 +20,6 @@ func SocketDir(t testing.TB) string {
 	return dir
 }
 
-// FreePort returns an unused port of 127.0.0.1.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

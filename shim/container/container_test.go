@@ -567,7 +567,6 @@ func (e abandoned) ContainerStart(ctx context.Context, id string, o container.St
 	return errors.Join(e.Memory.ContainerStart(context.WithoutCancel(ctx), id, o), ctx.Err())
 }
 
-// startedLogs records the started containers.
 type startedLogs struct {
 	links
 	ids []string

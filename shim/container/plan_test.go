@@ -17,7 +17,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// testFacts returns the facts for an engine with the given API version.
 func testFacts(api string) facts {
 	return facts{
 		api:  api,

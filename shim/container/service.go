@@ -108,14 +108,12 @@ func (c *infoCache) get(ctx context.Context) (system.Info, error) {
 	return info, nil
 }
 
-// Logs writes the logs of containers that have a log path.
 type Logs interface {
 	// Starting is called before the start, because the container may end before Started is called. The caller calls
 	// over after Started or after a failed start.
 	Starting(id string, at logdir.Place) (over func())
 	// Started is called when the container runs. file is the engine's log file, if it has one.
 	Started(ctx context.Context, id string, at logdir.Place, file string) error
-	// Unfinished reports whether the log of an ended container is incomplete.
 	Unfinished(ctx context.Context, id string) bool
 	// Complete waits until the log of an ended container is complete or makes no progress.
 	Complete(ctx context.Context, id string)

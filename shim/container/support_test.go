@@ -87,5 +87,4 @@ func (f *fixture) inspect(t *testing.T, id string) container.InspectResponse {
 	return c
 }
 
-// failing returns a fault that always returns err.
 func failing(err error) enginetest.Fault { return func(context.Context) error { return err } }

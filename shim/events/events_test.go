@@ -48,7 +48,6 @@ func (m fromMemory) ContainerStatus(ctx context.Context, r *runtimeapi.Container
 
 func (fromMemory) AwaitLog(context.Context, string) {}
 
-// stream collects sent events.
 type stream struct {
 	grpc.ServerStream
 	ctx  context.Context

@@ -25,7 +25,6 @@ type box struct {
 	running, ended bool
 }
 
-// engineName is a name for containers and sandboxes.
 const engineName = "/k8s_POD_p_n_u_0"
 
 // attributes returns the attributes of the engine's messages about a container.

@@ -29,7 +29,6 @@ func newService(t *testing.T) (*image.Service, *docker.Client) {
 	return image.New(image.Options{Engine: engine, PullProgressDeadline: time.Minute}), engine
 }
 
-// forget removes an image at the end of the test.
 func forget(t *testing.T, engine *docker.Client, id string) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)

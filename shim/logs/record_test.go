@@ -22,13 +22,11 @@ func frame(stream byte, payload string) string {
 	return string(header) + payload
 }
 
-// ofDriver returns a container with a log driver.
 func ofDriver(driver string, tty bool) container.InspectResponse {
 	host := &container.HostConfig{LogConfig: container.LogConfig{Type: driver}}
 	return container.InspectResponse{ContainerJSONBase: &container.ContainerJSONBase{HostConfig: host}, Config: &container.Config{Tty: tty}}
 }
 
-// lines reads all records and returns the lines for the file.
 func lines(t *testing.T, src source) (got []string, err error) {
 	t.Helper()
 	for {

@@ -48,7 +48,6 @@ func startService(t *testing.T, engine Engine) *Service {
 	return s
 }
 
-// logged starts a container with a log path.
 func logged(t *testing.T, engine *docker.Client, tty bool, script string) (id, path string) {
 	t.Helper()
 	return loggedBy(t, engine, container.LogConfig{}, tty, script)

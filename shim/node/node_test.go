@@ -16,7 +16,6 @@ import (
 	"github.com/crishim/crishim/shim/network"
 )
 
-// aboutEngine is an engine that only answers Version and Info.
 type aboutEngine struct {
 	version func() (types.Version, error)
 	info    system.Info

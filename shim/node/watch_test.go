@@ -19,7 +19,6 @@ import (
 // watched is an in-memory engine whose subscribers can be awaited.
 type watched struct{ *enginetest.Memory }
 
-// safeLog is a log for concurrent use.
 type safeLog struct{ test.Buffer }
 
 func (l *safeLog) waitFor(t *testing.T, text string) string {

@@ -18,7 +18,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// remembers is an engine with an event log.
 type remembers struct {
 	Engine
 	journal []events.Message

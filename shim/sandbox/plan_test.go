@@ -15,7 +15,6 @@ import (
 	podnetwork "github.com/crishim/crishim/shim/network"
 )
 
-// planned plans a minimal config with the given change.
 func planned(t *testing.T, change func(*runtimeapi.PodSandboxConfig, *facts)) (lifecycle.Spec, error) {
 	t.Helper()
 	c := &runtimeapi.PodSandboxConfig{
@@ -148,7 +147,6 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// A profile that the host does not support is an error.
 func TestPlanRefusesProfilesThatCannotApply(t *testing.T) {
 	t.Parallel()
 	profile := &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: "/p"}

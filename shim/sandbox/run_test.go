@@ -20,7 +20,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// fakeNetwork is a plugin that records its calls.
 type fakeNetwork struct {
 	network.Bridge
 	calls    []string

@@ -14,7 +14,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// member adds a running container to a sandbox.
 func member(t *testing.T, engine *enginetest.Memory, sandboxID, name string) string {
 	t.Helper()
 	labels := state.EncodeContainer(state.Container{SandboxID: sandboxID, Metadata: &runtimeapi.ContainerMetadata{Name: name}}, nil)

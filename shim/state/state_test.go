@@ -169,7 +169,6 @@ func FuzzDecodeName(f *testing.F) {
 	})
 }
 
-// hostile are the labels of a malicious image.
 var hostile = map[string]string{
 	LabelType: TypeContainer, LabelSandboxID: "another", LabelLogPath: "/etc/cron.d/x",
 	LabelOwnName: "n", LabelOwnPod: "p", LabelOwnNamespace: "kube-system", LabelOwnUID: "v", LabelOwnAttempt: "9", LabelOwnCreated: "2030-01-02T03:04:05Z",

@@ -18,7 +18,6 @@ import (
 	"github.com/crishim/crishim/shim/stats"
 )
 
-// counting counts inspections.
 type counting struct {
 	*docker.Client
 	inspected atomic.Int64

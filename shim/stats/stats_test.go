@@ -27,7 +27,6 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// files creates a recorded cgroup.
 func files(t *testing.T, content map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -5,7 +5,6 @@ import (
 	"sync"
 )
 
-// lockedBuffer is a buffer for concurrent use.
 type lockedBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -26,7 +25,6 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// neverEnding is endless input.
 type neverEnding struct{}
 
 func (neverEnding) Read(b []byte) (int, error) { return len(b), nil }

@@ -47,7 +47,6 @@ func TestMain(m *testing.M) {
 	)
 }
 
-// rig is a streaming server with the real engine.
 type rig struct {
 	*Server
 	engine *docker.Client
@@ -110,7 +109,6 @@ func (r *rig) app(t *testing.T) string {
 	return r.container(t, state.TypeContainer, nil)
 }
 
-// transport creates a client for a streaming URL.
 type transport func(t *testing.T, streamingURL string) remotecommand.Executor
 
 func overSPDY(t *testing.T, streamingURL string) remotecommand.Executor {
@@ -135,7 +133,6 @@ func overWebSocket(t *testing.T, streamingURL string) remotecommand.Executor {
 	return e
 }
 
-// execURL requests an exec with the streams in the options.
 func (r *rig) execURL(t *testing.T, id string, o remotecommand.StreamOptions, cmd ...string) string {
 	t.Helper()
 	answer, err := r.Exec(t.Context(), &runtimeapi.ExecRequest{

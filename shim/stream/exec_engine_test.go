@@ -23,7 +23,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// eachTransport runs a test over SPDY and WebSocket.
 func eachTransport(t *testing.T, test func(t *testing.T, over transport)) {
 	for name, over := range map[string]transport{"spdy": overSPDY, "websocket": overWebSocket} {
 		t.Run(name, func(t *testing.T) { test(t, over) })

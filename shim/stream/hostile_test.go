@@ -49,14 +49,12 @@ func closed(t *testing.T, conn net.Conn) {
 	}
 }
 
-// connections returns the number of the server's connections.
 func (s *Server) connections() int {
 	s.listener.mu.Lock()
 	defer s.listener.mu.Unlock()
 	return len(s.listener.conns)
 }
 
-// readReplies reads the HTTP response and the replies of streams.
 func readReplies(t *testing.T, conn net.Conn, streams int) {
 	t.Helper()
 	_ = conn.SetReadDeadline(time.Now().Add(patience))
@@ -97,7 +95,6 @@ func TestLargeFramesAreNotHeld(t *testing.T) {
 	}
 }
 
-// Invalid frames end the connection.
 func TestFramesThatEndTheConnection(t *testing.T) {
 	s := startServer(t, Options{})
 	open := func(id uint32, headers int) []byte {

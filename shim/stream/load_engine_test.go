@@ -94,7 +94,6 @@ func TestSessionsAtOnce(t *testing.T) {
 	nothingLeaks(t)
 }
 
-// firstWrite signals its first write.
 type firstWrite struct {
 	lockedBuffer
 	once sync.Once

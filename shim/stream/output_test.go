@@ -171,7 +171,6 @@ func TestTableAddress(t *testing.T) {
 	test.Until(t, "the client's end to be seen", func() bool { return peerLeft(server.(*net.TCPConn)) })
 }
 
-// slowWriter delays its first write.
 type slowWriter struct {
 	bytes.Buffer
 	time time.Duration

@@ -24,7 +24,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// forwardURL requests a port-forward to a pod.
 func (r *rig) forwardURL(t *testing.T, pod string) *url.URL {
 	t.Helper()
 	answer, err := r.PortForward(t.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: pod})
@@ -71,7 +70,6 @@ func (r *rig) forward(t *testing.T, pod string, ports ...string) []string {
 	return local
 }
 
-// sandbox starts a pod.
 func (r *rig) sandbox(t *testing.T, change func(*container.HostConfig)) string {
 	t.Helper()
 	return r.container(t, state.TypeSandbox, func(_ *container.Config, h *container.HostConfig) {
@@ -270,7 +268,6 @@ func (r *rig) dialForward(t *testing.T, pod string) forwardConn {
 	return forwardConn{conn}
 }
 
-// open opens the streams of one connection.
 func (c forwardConn) open(t *testing.T, port, id string) (data, errs httpstream.Stream) {
 	t.Helper()
 	header := http.Header{}

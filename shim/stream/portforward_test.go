@@ -22,7 +22,6 @@ type deaf struct{ net.Conn }
 
 func (deaf) Write([]byte) (int, error) { return 0, errors.New("broken pipe") }
 
-// openStreams writes frames that open streams with these headers.
 func openStreams(t *testing.T, w io.Writer, headers ...http.Header) {
 	t.Helper()
 	framer, err := spdyframe.NewFramer(w, nil)
@@ -119,7 +118,6 @@ func TestStreamsWithoutRequestIDs(t *testing.T) {
 	<-conn.CloseChan()
 }
 
-// upgradeRequest returns a request to upgrade to SPDY.
 func upgradeRequest(u *url.URL, protocol string) string {
 	return "POST " + u.Path + " HTTP/1.1\r\nHost: " + u.Host +
 		"\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: " + protocol + "\r\n\r\n"

@@ -115,7 +115,6 @@ func TestFindAsksAgain(t *testing.T) {
 	}
 }
 
-// hangingEngine never answers.
 type hangingEngine struct{}
 
 func (hangingEngine) ContainerExecInspect(ctx context.Context, _ string) (container.ExecInspect, error) {

@@ -24,7 +24,6 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// oneContainer is an engine with one running container.
 type oneContainer struct {
 	Engine
 	kind string
@@ -40,7 +39,6 @@ func (e oneContainer) ContainerInspect(_ context.Context, id string) (container.
 	}, nil
 }
 
-// goneEngine never answers.
 type goneEngine struct{ Engine }
 
 func (goneEngine) ContainerInspect(context.Context, string) (container.InspectResponse, error) {

@@ -144,7 +144,6 @@ func dialSession(t *testing.T, streamingURL string, types ...string) net.Conn {
 	return conn
 }
 
-// Unrequested streams leak nothing.
 func TestSurplusStreams(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	s := New(Options{}, oneContainer{kind: state.TypeContainer})

@@ -18,7 +18,6 @@ import (
 	"github.com/crishim/crishim/shim/pause"
 )
 
-// containers are the methods that the contract covers.
 type containers interface {
 	ContainerCreate(ctx context.Context, config *container.Config, hostConfig *container.HostConfig, networking *network.NetworkingConfig, platform *ocispec.Platform, name string) (container.CreateResponse, error)
 	ContainerStart(ctx context.Context, id string, options container.StartOptions) error

@@ -21,8 +21,7 @@ import (
 // The contract tests of the shim's services run with Memory and with a real engine.
 type Memory struct {
 	// About is the answer to Info. Change it before first use only.
-	About system.Info
-	// Version is the answer to ServerVersion.
+	About   system.Info
 	Version types.Version
 
 	mu         sync.Mutex // guards the fields below
@@ -61,7 +60,6 @@ func (m *Memory) locked(change func()) {
 // Fail sets the fault of a method, named as in the client. nil removes it.
 func (m *Memory) Fail(method string, f Fault) { m.locked(func() { m.faults[method] = f }) }
 
-// Calls lists the methods called so far.
 func (m *Memory) Calls() (calls []string) {
 	m.locked(func() { calls = slices.Clone(m.calls) })
 	return calls
@@ -113,7 +111,6 @@ func (m *Memory) DiskUsage(ctx context.Context, _ types.DiskUsageOptions) (types
 // backlog is the number of events a listener may lag behind before the engine blocks.
 const backlog = 1024
 
-// listener is an event stream.
 type listener struct {
 	messages chan events.Message
 	errs     chan error
@@ -178,7 +175,6 @@ func (m *Memory) Listeners() (n int) {
 // MuteEvents drops later events, as an engine does for a slow listener.
 func (m *Memory) MuteEvents(mute bool) { m.locked(func() { m.mute = mute }) }
 
-// Emit sends an event to all listeners.
 func (m *Memory) Emit(message events.Message) { m.locked(func() { m.emit(message) }) }
 
 func (m *Memory) emit(message events.Message) {

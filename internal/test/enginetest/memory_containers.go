@@ -296,13 +296,11 @@ func (c *memoryContainer) passes(o container.ListOptions) bool {
 		anyOf("status", func(status string) bool { return c.state == status })
 }
 
-// userFiles are the files in /etc of all images.
 var userFiles = map[string]string{
 	"/etc/passwd": "root:x:0:0::/:/bin/sh\nalice:x:1000:1000::/:/bin/sh\n",
 	"/etc/group":  "root:x:0:\nalice:x:1000:\nextra:x:1234:alice\n",
 }
 
-// ContainerDiff reports no changes.
 func (m *Memory) ContainerDiff(ctx context.Context, id string) ([]container.FilesystemChange, error) {
 	return callOn(ctx, m, "ContainerDiff", id, func(*memoryContainer) ([]container.FilesystemChange, error) { return nil, nil })
 }

@@ -31,7 +31,6 @@ type memoryImage struct {
 	save   []byte        // archive that it was loaded from; may be nil
 }
 
-// AddImage adds an image with tags and returns its id.
 func (m *Memory) AddImage(tags ...string) (id string) {
 	m.locked(func() { id = m.addImage([]byte(strings.Join(tags, " ")), tags) })
 	return id
@@ -91,7 +90,6 @@ func (m *Memory) ImageList(ctx context.Context, _ image.ListOptions) ([]image.Su
 	})
 }
 
-// ImageHistory returns nothing.
 func (m *Memory) ImageHistory(ctx context.Context, _ string, _ ...docker.ImageHistoryOption) ([]image.HistoryResponseItem, error) {
 	return call(ctx, m, "ImageHistory", func() ([]image.HistoryResponseItem, error) { return nil, nil })
 }

@@ -25,7 +25,6 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// kind is a resource type of the server.
 type kind struct {
 	group, resource, name, short string
 	namespaced                   bool
@@ -57,7 +56,6 @@ func (k *kind) groupResource() schema.GroupResource {
 	return schema.GroupResource{Group: k.group, Resource: k.resource}
 }
 
-// call is a request.
 type call struct {
 	server          *Server
 	ctx             context.Context
@@ -101,7 +99,6 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// serve returns a handler that calls do and reports its error.
 func (s *Server) serve(k *kind, verb, sub string, do func(*call) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := &call{server: s, ctx: r.Context(), w: w, r: r, query: r.URL.Query(), kind: k, verb: verb, namespace: r.PathValue("namespace"), name: r.PathValue("name")}
@@ -151,7 +148,6 @@ func (c *call) forbidden(resource string) error {
 	return apierrors.NewForbidden(c.kind.groupResource(), c.name, errors.New(why))
 }
 
-// refuse responds with an error.
 func (c *call) refuse(err error) {
 	var known *apierrors.StatusError
 	if !errors.As(err, &known) {
@@ -178,7 +174,6 @@ func (c *call) read(into any) error {
 	return nil
 }
 
-// answer writes an object or list in the requested form.
 func (c *call) answer(o runtime.Object) error {
 	c.w.Header().Set("Content-Type", "application/json")
 	if c.verb == "create" {

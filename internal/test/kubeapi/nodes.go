@@ -24,7 +24,6 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 )
 
-// State is the behaviour of a node.
 type State int
 
 const (
@@ -34,7 +33,6 @@ const (
 	Stuck          // accepts pods, which stay pending with an event, because it cannot create sandboxes
 )
 
-// node is a node with its kubelet.
 type node struct {
 	Node
 	server  *Server
@@ -53,7 +51,6 @@ type nodeRuntime struct {
 	manager *kuberuntime.Manager
 }
 
-// addNode connects to a node's runtime and adds the node.
 func (s *Server) addNode(ctx context.Context, o Node) error {
 	r := s.runtimes[o.Endpoint]
 	if r == nil {
@@ -118,7 +115,6 @@ func (s *Server) openRuntime(ctx context.Context, endpoint string) (*nodeRuntime
 	return &nodeRuntime{conn, m}, nil
 }
 
-// podEvent converts an event of the pod runtime to an API event.
 func (s *Server) podEvent(e kuberuntime.Event) {
 	s.mu.Lock()
 	w := s.workers[types.UID(e.UID)]

@@ -152,7 +152,6 @@ func (s *Server) deletePod(p *v1.Pod, o *metav1.DeleteOptions) object {
 	return marked
 }
 
-// event adds an event about a pod.
 func (s *Server) event(p *v1.Pod, kind, reason, message string) {
 	now := metav1.Now()
 	e := &v1.Event{
@@ -164,7 +163,6 @@ func (s *Server) event(p *v1.Pod, kind, reason, message string) {
 	_, _ = s.store.create(kindOf("events"), e) // the random name may be taken
 }
 
-// worker runs a pod on its node.
 type worker struct {
 	server *Server
 	node   *node
@@ -262,7 +260,6 @@ func (w *worker) step(ctx context.Context) time.Duration {
 	return resync
 }
 
-// reasons are the reasons of waiting containers.
 var reasons = []error{
 	kuberuntime.ErrImagePullBackOff, kuberuntime.ErrImagePull, kuberuntime.ErrImageNeverPull, kuberuntime.ErrInvalidImageName, kuberuntime.ErrImageInspect,
 	kuberuntime.ErrCreateConfig, kuberuntime.ErrCreate, kuberuntime.ErrRun, kuberuntime.ErrPostStart, kuberuntime.ErrCrashLoopBackOff,
@@ -311,7 +308,6 @@ func (w *worker) status(now *v1.Pod, waits error) {
 	w.server.countPods(w.pod)
 }
 
-// remove stops the pod and removes it from the runtime.
 func (w *worker) remove(ctx context.Context, grace int64) error {
 	m := w.node.runtime.manager
 	status, err := m.GetPodStatus(ctx, string(w.run.UID), w.run.Name, w.run.Namespace)

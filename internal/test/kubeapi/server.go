@@ -49,7 +49,6 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Options are the initial cluster.
 type Options struct {
 	Nodes []Node
 	// Dir is for the kubeconfig and the directories of pods. If empty, Start uses a directory of the test.
@@ -101,7 +100,6 @@ type Server struct {
 	requests  []string
 }
 
-// Credentials in the kubeconfig.
 const user, token = "tester", "crishim-test"
 
 func Start(t testing.TB, o Options) *Server {
@@ -217,7 +215,6 @@ const closeTimeout = 2 * time.Minute
 // SetState changes the behaviour of a node. Running sessions continue.
 func (s *Server) SetState(name string, state State) { s.nodes[name].set(state, false) }
 
-// Vanish sets a node to NotReady and cuts its sessions.
 func (s *Server) Vanish(name string) { s.nodes[name].set(NotReady, true) }
 
 // Forbid makes the server respond with 403 to a verb on a resource, such as "create" and "pods/exec", until allow is

@@ -21,7 +21,6 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// container finds a request's container and its node.
 func (s *Server) container(c *call) (*node, v1.ContainerStatus, error) {
 	none := v1.ContainerStatus{}
 	o, err := s.store.get(c.kind, c.namespace, c.name)
@@ -120,7 +119,6 @@ func (s sizes) Next() *remotecommand.TerminalSize {
 	return &size
 }
 
-// webSocket serves a session over WebSocket.
 func (c *call) webSocket(ctx context.Context, target *url.URL, o remotecommand.StreamOptions) error {
 	channels := wsstream.ChannelProtocolConfig{Binary: true, Channels: []wsstream.ChannelType{
 		stdin: wsstream.ReadChannel, stdout: wsstream.WriteChannel, stderr: wsstream.WriteChannel, status: wsstream.WriteChannel, resize: wsstream.ReadChannel,

@@ -157,7 +157,6 @@ func (s *store) since(version int) ([]change, <-chan struct{}) {
 	return s.changes[min(version, len(s.changes)):], s.changed
 }
 
-// selection parses the selectors of a request.
 func (c *call) selection() (*selection, error) {
 	sel := &selection{kind: c.kind, namespace: c.namespace}
 	var err error
@@ -291,7 +290,6 @@ func (s *Server) delete(c *call) error {
 	return c.answer(s.deleteObject(c.kind, old, o))
 }
 
-// deleteOptions parses options from the body or the query.
 func (c *call) deleteOptions() (*metav1.DeleteOptions, error) {
 	o := &metav1.DeleteOptions{}
 	if err := c.read(o); err != nil {

@@ -64,7 +64,6 @@ func (s *Tmux) Press(key string) {
 	s.must("send-keys", key)
 }
 
-// Text returns the text on the screen.
 func (s *Tmux) Text() string {
 	s.t.Helper()
 	return s.must("capture-pane", "-p")
@@ -76,7 +75,6 @@ func (s *Tmux) Coloured() string {
 	return s.must("capture-pane", "-p", "-e")
 }
 
-// Until waits until ok returns true for the screen, and returns the screen.
 func (s *Tmux) Until(what string, ok func(screen string) bool) string {
 	s.t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {

@@ -18,7 +18,6 @@ type imageService struct {
 	s *Server
 }
 
-// AddImage adds an image with tags and returns its id.
 func (s *Server) AddImage(tags ...string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -49,7 +49,6 @@ func (s *Server) containerByID(id string) (*container, error) {
 	return byID(s.containers, "container", id)
 }
 
-// change applies a test's change to a container.
 func (s *Server) change(id string, do func(c *container)) {
 	s.t.Helper()
 	s.mu.Lock()

@@ -107,7 +107,6 @@ func bareImageIDs(answer proto.Message) {
 	}
 }
 
-// withoutInfo removes the info of verbose responses.
 func withoutInfo(answer proto.Message) {
 	m := answer.ProtoReflect()
 	if field := m.Descriptor().Fields().ByName("info"); field != nil && field.IsMap() {

@@ -39,12 +39,10 @@ type Options struct {
 	APIs []string
 	// Unimplemented lists methods, such as "ListPodSandboxStats", that the runtime lacks.
 	Unimplemented []string
-	// Errors are the errors that methods return.
-	Errors map[string]error
+	Errors        map[string]error
 	// RuntimeAPIVersion is the API version in the answer to Version; "": from APIs.
 	RuntimeAPIVersion string
-	// Change changes a copy of each response.
-	Change func(answer proto.Message)
+	Change            func(answer proto.Message)
 	// IgnoreImageFilter ignores the filters of image lists, IgnoreFilters those of all lists.
 	IgnoreImageFilter bool
 	IgnoreFilters     bool
@@ -89,7 +87,6 @@ type Server struct {
 	streaming  *streaming
 }
 
-// Call is a received request.
 type Call struct {
 	// Method is the short name, such as "ListContainers". API is the version of the service.
 	Method, API string
@@ -188,7 +185,6 @@ func (s *Server) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, ha
 	return s.changed(res), err
 }
 
-// changed applies Options.Change to a response.
 func (s *Server) changed(answer any) any {
 	m, ok := answer.(proto.Message)
 	if s.o.Change == nil || !ok || !m.ProtoReflect().IsValid() {

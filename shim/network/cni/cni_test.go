@@ -55,7 +55,6 @@ func writeConf(t *testing.T, dir, name, content string) {
 	}
 }
 
-// reserved lists the addresses reserved by host-local.
 func (n node) reserved(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(n.ipam, "crishim-test", "*"))

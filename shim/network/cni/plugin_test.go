@@ -24,7 +24,6 @@ printf '%%s|%%s|%%s|%%s\n' "$CNI_COMMAND" "$CNI_CONTAINERID" "$CNI_ARGS" "$confi
 [ "$CNI_COMMAND" != ADD ] || echo '{"cniVersion":"%[2]s","interfaces":[{"name":"eth0","sandbox":"/x"}],"ips":[{"interface":0,"address":"198.18.79.2/24"}]}'
 `
 
-// call is a recorded call.
 type call struct {
 	command, id, args string
 	config            map[string]any
@@ -51,7 +50,6 @@ func scriptedPlugin(t *testing.T, version string) scripted {
 	return scripted{New(Options{ConfDir: filepath.Join(dir, "conf"), BinDirs: []string{filepath.Join(dir, "bin")}, CacheDir: filepath.Join(dir, "cache"), PodCIDR: "198.18.79.0/24"}), dir}
 }
 
-// take returns the calls since the last take.
 func (s scripted) take(t *testing.T) []call {
 	t.Helper()
 	path := filepath.Join(s.dir, "calls")
