@@ -576,6 +576,47 @@ func TestUnpackLeavesRoomOnTheDisk(t *testing.T) {
 	}
 }
 
+// TestUnpackCountsEveryEntry: entries without content take room on the disk, too. This one has less than what stays free.
+func TestUnpackCountsEveryEntry(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		test.Missing(t, "mounting needs root")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=60m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	for name, h := range map[string]tar.Header{
+		"files": {Typeflag: tar.TypeReg}, "directories": {Typeflag: tar.TypeDir}, "symbolic links": {Typeflag: tar.TypeSymlink, Linkname: "x"},
+		"hard links": {Typeflag: tar.TypeLink, Linkname: "x"}, "directories above": {Typeflag: tar.TypeSymlink, Linkname: "x", Name: strings.Repeat("/a", 100)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := filepath.Join(dir, name)
+			if err := os.Mkdir(at, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			write(t, at, map[string]string{"x": ""})
+			r, w := io.Pipe()
+			go func() {
+				entries := tar.NewWriter(w)
+				var err error
+				for n := 0; n < 9000 && err == nil && (n < 90 || h.Name == ""); n++ {
+					h := h
+					h.Name = fmt.Sprint(n) + h.Name
+					err = entries.WriteHeader(&h)
+				}
+				w.CloseWithError(err)
+			}()
+			err := Unpack(r, open(t, at), Options{})
+			_ = r.Close()
+			if err == nil || !strings.Contains(err.Error(), "less than 64 MiB are left on its disk") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
 // ones is an endless stream without zeros.
 type ones struct{}
 

@@ -55,7 +55,12 @@ func (o Options) inWhere(err error) error {
 // Unpack writes the entries of r below root.
 func Unpack(r io.Reader, root *os.Root, o Options) error {
 	o.Where = cmp.Or(o.Where, root.Name())
-	u := &unpacker{root: root, o: o, seen: map[string]int{}}
+	top, err := root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	u := &unpacker{root: root, top: top, o: o, seen: map[string]int{}}
 	entries := tar.NewReader(r)
 	for {
 		h, err := entries.Next()
@@ -87,6 +92,7 @@ func kindOf(mode fs.FileMode) string {
 
 type unpacker struct {
 	root *os.Root
+	top  *os.File // its directory
 	o    Options
 	dirs []*tar.Header // whose mode and time are set last, once each
 	seen map[string]int
@@ -122,6 +128,9 @@ func (u *unpacker) entry(h *tar.Header, body io.Reader) error {
 	if err := u.parents(path.Dir(name), h); err != nil {
 		return err
 	}
+	if err := u.disk.Take(u.top, smallest); err != nil {
+		return fmt.Errorf("%s: %w", u.o.path(name), err)
+	}
 	switch h.Typeflag {
 	case tar.TypeDir:
 		return u.dir(h, name)
@@ -151,6 +160,9 @@ func (u *unpacker) parents(dir string, h *tar.Header) error {
 	}
 	if err := u.parents(path.Dir(dir), h); err != nil {
 		return err
+	}
+	if err := u.disk.Take(u.top, smallest); err != nil {
+		return fmt.Errorf("%s: %w", u.o.path(dir), err)
 	}
 	if err := u.root.Mkdir(dir, 0o777); err != nil {
 		return err
@@ -210,10 +222,7 @@ func (u *unpacker) file(h *tar.Header, name string, body io.Reader) error {
 		if err != nil {
 			return err
 		}
-		if err = u.disk.Take(f, smallest); err == nil {
-			err = u.copy(f, name, body, h.Size)
-		}
-		if err = errors.Join(err, f.Close()); err != nil {
+		if err := errors.Join(u.copy(f, name, body, h.Size), f.Close()); err != nil {
 			return err
 		}
 		return u.attributes(h, temporary)
@@ -222,7 +231,7 @@ func (u *unpacker) file(h *tar.Header, name string, body io.Reader) error {
 
 const (
 	block    = 64 << 10
-	smallest = 4 << 10 // of the disk, for a file of any size
+	smallest = 4 << 10 // of the disk, for an entry of any kind
 )
 
 // copy leaves holes in place of zeros: a sparse file may be larger than the disk. It ends before the disk is full.
