@@ -391,11 +391,12 @@ func TestHostileNodeOfAVerbThere(t *testing.T) {
 	t.Parallel()
 	h := withHosts(t, 1)
 	h.throughRelays(true)
+	errs := "crishim: gone\x1b[2J\nhint: run this\n"
 	h.cluster.There = func(_ context.Context, env *cli.Env, _ string, _ cli.NodeLine) error {
 		for _, part := range []string{"\x1b[3", "1mbad\x1b[0m \xc3", "\xa9\x1b[2J\x1b[8m\rok\nmore"} {
 			fmt.Fprint(env.Out, part)
 		}
-		fmt.Fprint(env.Err, "crishim: gone\x1b[2J\nhint: run this\n")
+		fmt.Fprint(env.Err, errs)
 		return &stream.ExitError{Code: 3}
 	}
 	raw := result{3, "\x1b[31mbad\x1b[0m é\x1b[2J\x1b[8m\rok\nmore", "crishim: gone\x1b[2J\nhint: run this\n"}
@@ -406,10 +407,14 @@ func TestHostileNodeOfAVerbThere(t *testing.T) {
 	}{
 		{"why web", true, result{3, "\x1b[31mbad\x1b[0m é" + `\x1b[2J\x1b[8m\x0dok` + "\nmore\n", `node-0 | crishim: gone\x1b[2J` + "\nnode-0 | hint: run this\n"}},
 		{"why web", false, result{3, raw.out, "node-0 | crishim: gone\x1b[2J\nnode-0 | hint: run this\n"}},
-		{"--error-format=json why web", false, raw},
-		{"logs web", true, raw},
+		{"--error-format=json why web", false, result{3, raw.out, `{"error":{"node":"node-0","code":"failed","message":"gone\u001b[2J","hint":"run this"}}` + "\nnode-0 | text\n"}},
+		{"logs web", false, result{3, raw.out, "crishim: gone\x1b[2J\nhint: run this\n"}},
+		{"logs web", true, result{3, "\x1b[31mbad\x1b[0m é" + `\x1b[2J\x1b[8m\x0dok` + "\nmore\n", `crishim: gone\x1b[2J` + "\nhint: run this\n"}},
 	} {
-		h.terminal = c.terminal
+		h.terminal, errs = c.terminal, "crishim: gone\x1b[2J\nhint: run this\n"
+		if strings.Contains(c.line, "json") {
+			errs = `{"error":{"node":"other","code":"failed","message":"gone\u001b[2J","hint":"run this"}}` + "\ntext\n"
+		}
 		if got := h.commandTest.run(strings.Fields(c.line)...); got != c.want {
 			t.Errorf("%s, terminal %t: got %#v, want %#v", c.line, c.terminal, got, c.want)
 		}

@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strings"
@@ -345,24 +348,51 @@ func (env *Env) there(ctx context.Context, args []string) error {
 }
 
 // fromThere returns an Env whose streams show a node's output as data of that node. Standard error has the node before
-// each line, so that nothing there looks like crishim's own message, except for the JSON of --error-format. On a terminal
-// the result keeps its colours and no other control character. Logs pass through unchanged, as they do without a cluster.
+// each line, or in the JSON of --error-format, so that nothing there looks like crishim's own message. On a terminal the result
+// keeps its colours and no other control character. Logs, of which standard error has a part, are the same as without a cluster.
 func (env *Env) fromThere(args []string) (shown *Env, flush func() error) {
-	if env.line.Verb == "logs" {
-		return env, func() error { return nil }
-	}
-	own, prefix := *env, output.Sanitize(env.node)+" | "
-	if wantsJSONErrors(args) {
-		prefix = ""
-	}
-	errs := NewLineWriter(safeLines{env.Err, env.ErrTerminal, output.SanitizeText}, env.mu, prefix)
-	own.Err = errs
-	if !env.OutTerminal {
-		return &own, errs.Flush
-	}
+	own, logs := *env, env.line.Verb == "logs"
 	out := NewLineWriter(safeLines{env.Out, true, output.SanitizeColored}, env.mu, "")
-	own.Out = out
+	if env.OutTerminal {
+		own.Out = out
+	}
+	errs := NewLineWriter(safeLines{env.Err, env.ErrTerminal, output.SanitizeText}, env.mu, "")
+	switch {
+	case logs:
+	case wantsJSONErrors(args):
+		errs.to = nodeFailures{errs.to, env.node}
+	default:
+		errs.prefix = output.Sanitize(env.node) + " | "
+	}
+	if !logs || env.ErrTerminal {
+		own.Err = errs
+	}
 	return &own, func() error { return Join(out.Flush(), errs.Flush()) }
+}
+
+// nodeFailures adds the node to lines of --error-format=json, and puts it before others.
+type nodeFailures struct {
+	io.Writer
+	node string
+}
+
+func (w nodeFailures) Write(p []byte) (int, error) {
+	for line := range bytes.Lines(p) {
+		var of map[string]Failure
+		text := append([]byte(output.Sanitize(w.node)+" | "), line...)
+		if json.Unmarshal(line, &of) == nil && len(of) == 1 {
+			for kind, f := range of {
+				f.Node = w.node
+				of[kind] = f
+			}
+			failure, _ := json.Marshal(of) // of strings
+			text = append(output.EscapeJSON(failure), '\n')
+		}
+		if _, err := w.Writer.Write(text); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
 }
 
 // failureOf joins the errors of a node to one failure of one line.
