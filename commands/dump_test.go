@@ -6,17 +6,20 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/test/stubcri"
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 // unpacked are the files of a bundle, without the directory that they are in.
@@ -121,13 +124,76 @@ func TestOutputIsCreated(t *testing.T) {
 	}
 }
 
+// TestDumpQuotesNobody plants a secret in what containers and probes say: it is in a bundle with --logs all alone. The errors of the
+// runtime and of registries are in each.
+func TestDumpQuotesNobody(t *testing.T) {
+	t.Parallel()
+	c := withStub(t, stubcri.Options{})
+	says := c.file("message", "planted by the container")
+	const uid = "6f1e3f3c-9a44-4b4e-8a0c-27b5f2e0f7a1"
+	web := c.stub.AddPod("default", "web", func(p *runtimeapi.PodSandboxConfig) { p.Metadata.Uid = uid })
+	app := c.stub.AddContainer(web, "app", func(o *runtimeapi.ContainerConfig) {
+		o.Annotations = map[string]string{pod.MessagePathAnnotation: "/dev/termination-log"}
+		o.Mounts = []*runtimeapi.Mount{{ContainerPath: "/dev/termination-log", HostPath: says}}
+	})
+	c.stub.Exit(app, 3)
+	record := func(uid, events string) {
+		t.Helper()
+		at := filepath.Join(c.vars["CRISHIM_ROOT"], "pods", uid, "events.jsonl")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(events), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	event := func(text string) string {
+		return fmt.Sprintf(`{"time":%q,"namespace":"default",%s}`+"\n", time.Now().Format(time.RFC3339), text)
+	}
+	record(uid, event(`"pod":"web","uid":"`+uid+`","container":"app","warning":true,"reason":"Unhealthy","message":"planted by a probe"`)+
+		event(`"pod":"web","uid":"`+uid+`","container":"next","warning":true,"reason":"FailedPostStartHook","waiting":"PostStartHookError","message":"planted by a hook"`))
+	for line, want := range map[string]bool{"": false, "--logs none": false, "--logs all": true} {
+		files := unpacked(t, []byte(c.run(append([]string{"dump", "-o", "-"}, strings.Fields(line)...)...).out))
+		document := files["bundle.json"]
+		if !strings.Contains(document, `"Code": "exited"`) || !strings.Contains(document, `"Reason": "Unhealthy"`) {
+			t.Fatalf("%s: %s", line, document)
+		}
+		for _, text := range []string{"planted by the container", "planted by a probe", "planted by a hook"} {
+			if got := strings.Contains(document, text) && strings.Contains(files["index.html"], text); got != want || !want && strings.Contains(document+files["index.html"], "planted") {
+				t.Errorf("%q: %s: %v", line, text, got)
+			}
+		}
+		if !strings.Contains(files["index.html"], "may quote a container or a manifest are in it with <code>--logs all</code> only") {
+			t.Error("the page does not say so")
+		}
+	}
+}
+
+// TestOutputFollowsNoLink: a link in the way is replaced, and the file that it leads to stays.
+func TestOutputFollowsNoLink(t *testing.T) {
+	t.Parallel()
+	c := withStub(t, stubcri.Options{})
+	dir := t.TempDir()
+	other, link := c.file("other", "another user's"), filepath.Join(dir, "x")
+	temporary := filepath.Join(dir, fmt.Sprintf(".x-%d", os.Getpid())) // whose name can be known before
+	for _, at := range []string{link, temporary} {
+		if err := os.Symlink(other, at); err != nil {
+			t.Fatal(err)
+		}
+		r := c.run("dump", "-o", link)
+		if text, err := os.ReadFile(other); err != nil || string(text) != "another user's" {
+			t.Errorf("the file behind %s: %.40q, %v", at, text, err)
+		}
+		if info, err := os.Lstat(link); (r.code == 0) != (at == link) || err != nil || !info.Mode().IsRegular() {
+			t.Errorf("%s: %+v, %v, %v", at, r, info, err)
+		}
+	}
+}
+
 // TestDumpOfHostileNames: what a node's names and logs have of HTML is text on the page.
 func TestDumpOfHostileNames(t *testing.T) {
 	t.Parallel()
 	c := withStub(t, stubcri.Options{})
 	const hostile = `</pre></title></style><script>alert(1)</script>"'><img src=x onerror=y>`
-	pod := c.stub.AddPod("default", "web"+hostile, func(p *runtimeapi.PodSandboxConfig) { p.LogDirectory = t.TempDir() })
-	id := c.stub.AddContainer(pod, "app", func(o *runtimeapi.ContainerConfig) { o.LogPath = "app.log" })
+	web := c.stub.AddPod("default", "web"+hostile, func(p *runtimeapi.PodSandboxConfig) { p.LogDirectory = t.TempDir() })
+	id := c.stub.AddContainer(web, "app", func(o *runtimeapi.ContainerConfig) { o.LogPath = "app.log" })
 	c.stub.Log(id, "stdout", hostile+"\x1b[2J\x00")
 	c.stub.Exit(id, 1)
 	r := c.run("dump", "--logs", "all", "-o", "-")

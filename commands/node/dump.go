@@ -40,7 +40,8 @@ func NewDump(env *cli.Env) *cli.Verb {
 			"in it with its error, so that it works on a node of which half is broken. Nothing is changed.\n\n"+
 			"It tells what is known to be harmless: names, states, times, exit statuses, resources, paths of mounts, ports, names of environment variables, the first word of\n"+
 			"a command, keys of labels and annotations, versions, conditions, the runtime's own error texts, and known keys of configuration files.\n"+
-			"Logs hold whatever containers print: by default the last lines of those that did not end well or were restarted, as they are.",
+			"Logs hold whatever containers print: by default the last lines of those that did not end well or were restarted, as they are.\n"+
+			"Sentences that may quote a container or a manifest, as the messages of events, are in it with --logs all only.",
 			"crishim dump", "crishim dump --logs none", "crishim dump --logs all --tail 1000 -o node1.tar.gz", "crishim dump -o - | ssh laptop 'cat > node1.tar.gz'"),
 		Flags: []urfave.Flag{
 			cli.StringFlag(&o.output, "output", "write to `FILE`, - for standard output (default crishim-dump-HOST-TIME.tar.gz)", "o"),
@@ -108,7 +109,7 @@ func (o *dumpOptions) collect(ctx context.Context, env *cli.Env, r *bundle.Repor
 			r.Added = append(r.Added, text)
 		}
 	}
-	added(o.logs == bundle.LogsAll, "the logs of all containers, and messages of events (--logs all)")
+	added(o.logs == bundle.LogsAll, "the logs of all containers, and sentences that may quote containers and manifests (--logs all)")
 	added(o.keep.Args, "the arguments of containers (--keep-args)")
 	added(o.keep.Env, "the values of environment variables (--keep-env)")
 	added(o.keepConfig, "whole configuration files (--keep-config)")
@@ -156,6 +157,14 @@ func (o *dumpOptions) collect(ctx context.Context, env *cli.Env, r *bundle.Repor
 // eventsSince is how far back events are read.
 const eventsSince = 15 * time.Minute
 
+// quoteless are the findings whose sentence has nothing but figures and the error of the runtime or a registry, as long as they are
+// about no attempt of a container.
+var quoteless = []diagnose.Code{
+	diagnose.ImageNotFound, diagnose.ImageRefused, diagnose.ImageName, diagnose.RegistryAway, diagnose.RegistryLimit, diagnose.RegistryTrouble,
+	diagnose.ImageMissing, diagnose.ImagePull, diagnose.ImageWait, diagnose.DiskFull, diagnose.InodesFull, diagnose.DiskLow, diagnose.PortTaken,
+	diagnose.NetworkFailed, diagnose.NoAddress, diagnose.SandboxFailed, diagnose.RuntimeNotReady, diagnose.NetworkNotReady,
+}
+
 // why adds why pods do not run, the events of pods of apply and sync, and those that the engine behind our own shim keeps.
 func (o *dumpOptions) why(ctx context.Context, env *cli.Env, conn *client.Conn) (func(*bundle.Report), error) {
 	if conn.Remote() != "" {
@@ -176,7 +185,7 @@ func (o *dumpOptions) why(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	}
 	var findings []bundle.Finding
 	for _, f := range diagnose.Explain(facts) {
-		if o.logs == bundle.LogsNone {
+		if o.logs != bundle.LogsAll && (f.ID != "" || !slices.Contains(quoteless, f.Code)) {
 			f.Text = ""
 		}
 		findings = append(findings, bundle.Finding{Severity: string(f.Severity), Code: string(f.Code), Where: f.Where(), Time: f.Time, Text: f.Text})

@@ -49,7 +49,7 @@ type Report struct {
 type Finding struct {
 	Severity, Code, Where string
 	Time                  time.Time `json:",omitzero"`
-	Text                  string    `json:",omitempty"` // left out with --logs none: it may quote a container
+	Text                  string    `json:",omitempty"` // what may quote a container or a manifest is left out without --logs all
 }
 
 // Event is something that happened to a pod or container.
@@ -60,7 +60,7 @@ type Event struct {
 	Attempt  uint32 `json:",omitempty"`
 	ExitCode int32  `json:",omitempty"`
 	Signal   string `json:",omitempty"`
-	Message  string `json:",omitempty"` // with --logs all: it may quote a container
+	Message  string `json:",omitempty"` // as Text
 }
 
 // File is a text of the bundle.
