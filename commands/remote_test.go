@@ -79,6 +79,14 @@ func TestRemoteRuntimeTouchesNoLocalFile(t *testing.T) {
 			if r := c.run("logs", id); strings.Contains(r.out, "local") == remote {
 				t.Errorf("logs: %+v", r)
 			}
+			bundle := unpacked(t, []byte(c.run("dump", "--logs", "all", "-o", "-").out))
+			read := false
+			for file, text := range bundle {
+				read = read || strings.HasPrefix(file, "logs/") && strings.Contains(text, "local")
+			}
+			if read == remote || bundle["bundle.json"] == "" {
+				t.Errorf("dump: the local log is in it: %v", read)
+			}
 			if r := c.run("stop", id); r.code != 0 || exists(events) == remote {
 				t.Errorf("stop: %+v, events are recorded: %v", r, exists(events))
 			}

@@ -9,6 +9,9 @@ import (
 	"syscall"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/screen"
 	"github.com/crishim/crishim/internal/test/stubcri"
@@ -184,6 +187,19 @@ func TestTopOnce(t *testing.T) {
 		t.Errorf("without a terminal: %+v", r)
 	}
 	if r := c.run("top", "--once", "--seconds", "1ms"); r.code != 2 {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// TestTopOfAHostileRuntime: what the runtime calls itself reaches no terminal as it is.
+func TestTopOfAHostileRuntime(t *testing.T) {
+	t.Parallel()
+	c := withStub(t, stubcri.Options{Change: func(answer proto.Message) {
+		if v, ok := answer.(*runtimeapi.VersionResponse); ok {
+			v.RuntimeName, v.RuntimeVersion = "evil\x1b[2J", "1\x1b]0;title\x07"
+		}
+	}})
+	if r := c.run("top", "--once"); r.code != 0 || !strings.Contains(r.out, `evil\x1b[2J 1`) || strings.ContainsAny(r.out, "\x1b\x07") {
 		t.Errorf("got %+v", r)
 	}
 }

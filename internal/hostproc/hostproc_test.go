@@ -85,6 +85,38 @@ func TestListeners(t *testing.T) {
 	}
 }
 
+// TestDiagTakesAnswersOfTheKernel sends a message from another process.
+func TestDiagTakesAnswersOfTheKernel(t *testing.T) {
+	t.Parallel()
+	own, err := Look(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := own.diag()
+	if errors.Is(err, unix.EPERM) {
+		test.Missing(t, "entering a network namespace needs root: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	address, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_INET_DIAG)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(other)
+	if address.(*unix.SockaddrNetlink).Pid == 0 { //nolint:forcetypeassert // it is one
+		t.Error("the socket has no address")
+	}
+	if err := unix.Sendto(other, make([]byte, unix.NLMSG_HDRLEN), unix.MSG_DONTWAIT, address); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("a message of another process: got %v, want %v", err, unix.ECONNREFUSED)
+	}
+}
+
 // TestListenersOfAnotherNetwork looks up a socket in another network namespace, by netlink and in /proc.
 func TestListenersOfAnotherNetwork(t *testing.T) {
 	child := exec.Command("sleep", "1000")

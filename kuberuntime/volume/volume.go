@@ -261,10 +261,13 @@ func checkHostPath(h *v1.HostPathVolumeSource) error {
 		case v1.HostPathFileOrCreate:
 			// A container may have put a link there: O_EXCL follows none.
 			f, err := os.OpenFile(h.Path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-			if errors.Is(err, fs.ErrExist) {
+			switch {
+			case errors.Is(err, fs.ErrExist):
 				return nil
+			case err != nil:
+				return err
 			}
-			return errors.Join(err, f.Close())
+			return f.Close()
 		case v1.HostPathUnset:
 			return nil // the runtime decides
 		}

@@ -452,6 +452,19 @@ func TestHostPath(t *testing.T) {
 			t.Errorf("%s as %q: got %v", c.path, c.kind, err)
 		}
 	}
+	// A container that can write to the directory may have put a link there.
+	link, outside, kind := filepath.Join(dir, "link"), filepath.Join(dir, "outside"), v1.HostPathFileOrCreate
+	if err := os.Symlink(outside, link); err != nil {
+		t.Fatal(err)
+	}
+	_ = checkHostPath(&v1.HostPathVolumeSource{Path: link, Type: &kind})
+	if _, err := os.Lstat(outside); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the file behind a link is made: %v", err)
+	}
+	missing := filepath.Join(dir, "none", "file")
+	if err := checkHostPath(&v1.HostPathVolumeSource{Path: missing, Type: &kind}); err == nil || err.Error() != "open "+missing+": no such file or directory" {
+		t.Errorf("got %v", err)
+	}
 }
 
 func TestMounts(t *testing.T) {

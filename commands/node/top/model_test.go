@@ -350,10 +350,15 @@ func TestPageIsBounded(t *testing.T) {
 	for range 10 * pageLines {
 		fmt.Fprint(&page, "line\nand ")
 	}
-	fmt.Fprint(&page, strings.Repeat("x", 3*maxLine))
+	fmt.Fprint(&page, strings.Repeat("x", 3*maxLine)+"\n", strings.Repeat("y", 3*maxLine))
 	page.end(nil)
-	if len(page.lines) > 2*pageLines+1 || len(page.lines[len(page.lines)-1]) > maxLine {
+	if len(page.lines) > 2*pageLines+1 {
 		t.Errorf("%d lines", len(page.lines))
+	}
+	for _, line := range page.lines[len(page.lines)-2:] {
+		if len(line) > maxLine {
+			t.Errorf("a line of %d bytes", len(line))
+		}
 	}
 }
 
