@@ -133,7 +133,7 @@ func ExplainPod(f *Facts, p *Pod) []Finding {
 	x := explainer{f, p}
 	out := x.pod()
 	for _, c := range p.View.Containers {
-		if finding, ok := x.container(c); ok {
+		if finding, ok := x.container(c); ok && (p.Pod.Status.Message == "" || finding.Severity != Note) { // it was stopped with its pod
 			finding.Container = c.Container.Name
 			out = append(out, finding)
 		}
@@ -232,14 +232,14 @@ func explainNode(f *Facts) (out []Finding) {
 		})
 	}
 	for _, one := range f.Node.Invalid {
-		text := "sync cannot read " + one.File + ": " + oneLine(one.Problems[0])
+		text := "sync cannot read " + one.File + ": " + oneLine(strings.TrimPrefix(one.Problems[0], one.File+": "))
 		if more := len(one.Problems) - 1; more > 0 {
 			text += fmt.Sprintf(", and %s", times(more, "one more problem", "more problems"))
 		}
 		out = append(out, Finding{Severity: Error, Code: InvalidManifest, Text: text, Next: []string{"crishim apply --dry-run -f " + shellWord(one.File)}})
 	}
 	for _, fs := range f.Node.Filesystems {
-		if finding, ok := fs.finding(); ok {
+		if finding, ok := fs.Finding(); ok {
 			out = append(out, finding)
 		}
 	}
@@ -253,7 +253,8 @@ const (
 	fullShare = 0.05
 )
 
-func (fs Filesystem) finding() (Finding, bool) {
+// Finding reports whether too little of a filesystem is free.
+func (fs Filesystem) Finding() (Finding, bool) {
 	next := []string{"crishim rmi --prune --dry-run", "crishim doctor"}
 	switch {
 	case fs.Space < fullShare:

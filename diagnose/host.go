@@ -118,18 +118,32 @@ func (h Host) filesystems(paths ...string) (list []Filesystem) {
 	seen := map[uint64]bool{}
 	for _, path := range paths {
 		var file unix.Stat_t
-		var st unix.Statfs_t
-		if h.Hidden || path == "" || unix.Stat(h.path(path), &file) != nil || seen[file.Dev] || unix.Statfs(h.path(path), &st) != nil || st.Blocks == 0 {
+		if h.Hidden || path == "" || unix.Stat(h.path(path), &file) != nil || seen[file.Dev] {
 			continue
 		}
-		seen[file.Dev] = true
-		f := Filesystem{Path: path, Space: float64(st.Bavail) / float64(st.Blocks), Inodes: 1}
-		if st.Files > 0 {
-			f.Inodes = float64(st.Ffree) / float64(st.Files)
+		if f, err := Measure(h.path(path)); err == nil {
+			seen[file.Dev], f.Path = true, path
+			list = append(list, f)
 		}
-		list = append(list, f)
 	}
 	return list
+}
+
+// Measure measures the filesystem of a path.
+func Measure(path string) (Filesystem, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return Filesystem{}, &fs.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	return Filesystem{path, share(st.Bavail, st.Blocks), share(st.Ffree, st.Files)}, nil
+}
+
+// share returns the part of a whole; some filesystems count no blocks or inodes.
+func share(part, whole uint64) float64 {
+	if whole == 0 {
+		return 1
+	}
+	return float64(part) / float64(whole)
 }
 
 // node collects what is known of the host and the runtime.
@@ -285,14 +299,16 @@ func holders(f *Facts, networks map[uint64][]hostproc.Process, network uint64, p
 // holder describes a process. It belongs to a pod if it is in the cgroup of a container, or is docker's proxy for the pod's address.
 func (f *Facts) holder(process hostproc.Process) Holder {
 	h := Holder{Process: process.Command, Pid: process.PID}
-	args := process.Arguments()
-	i := slices.Index(args, "-container-ip") + 1
+	address := ""
+	if process.Command == hostproc.DockerProxy {
+		address = process.Argument("-container-ip")
+	}
 	for _, p := range f.Pods {
 		s := p.status(process.Group.ID())
 		if s != nil {
 			h.Container = s.Name
 		}
-		if s != nil || i > 0 && i < len(args) && slices.Contains(p.Status.IPs, args[i]) && strings.HasSuffix(args[0], "docker-proxy") {
+		if s != nil || address != "" && slices.Contains(p.Status.IPs, address) {
 			h.Pod = p.Pod.Namespace + "/" + p.Pod.Name
 		}
 	}

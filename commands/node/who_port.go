@@ -27,7 +27,7 @@ func (s *search) byPort(ctx context.Context, t whoTarget) ([]output.Owner, error
 	forwards := s.forwards(ctx, t)
 	for i := range forwards { // by a proxy, of which there may be one for IPv4 and one for IPv6
 		rows = slices.DeleteFunc(rows, func(row output.Owner) bool {
-			proxy := row.Command == dockerProxy && row.Owner != output.OwnerContainer
+			proxy := row.Command == hostproc.DockerProxy && row.Owner != output.OwnerContainer
 			if proxy {
 				forwards[i].PID, forwards[i].Command = row.PID, row.Command
 			}
@@ -147,22 +147,4 @@ func (s *search) here() bool {
 	}
 	s.elsewhere = true
 	return false
-}
-
-// dockerProxy is the program by which Docker forwards ports.
-const dockerProxy = "docker-proxy"
-
-// proxied returns where a docker-proxy forwards to.
-func proxied(args []string) []string {
-	value := func(flag string) string {
-		i := slices.Index(args, flag)
-		if i < 0 || i+1 >= len(args) {
-			return "?"
-		}
-		return args[i+1]
-	}
-	if len(args) == 0 {
-		return nil
-	}
-	return []string{fmt.Sprintf("forwards to %s:%s", value("-container-ip"), value("-container-port"))}
 }

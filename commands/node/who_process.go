@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -160,19 +159,18 @@ func (s *search) serves(ctx context.Context, p hostproc.Process) []string {
 		flag = "-id"
 	case p.Command == "conmon":
 		flag = "-c"
-	case p.Command == dockerProxy:
-		return proxied(p.Arguments())
+	case p.Command == hostproc.DockerProxy:
+		return []string{fmt.Sprintf("forwards to %s:%s", p.Argument("-container-ip"), p.Argument("-container-port"))}
 	default:
 		return nil
 	}
-	args := p.Arguments()
-	i := slices.Index(args, flag)
-	if i < 0 || i+1 >= len(args) || !strings.HasPrefix(filepath.Base(args[0]), p.Command) {
+	id := p.Argument(flag)
+	if id == "" {
 		return nil
 	}
 	var served output.Owner
-	if !s.runtime(ctx).has(args[i+1], &served) {
-		served.ContainerID = args[i+1]
+	if !s.runtime(ctx).has(id, &served) {
+		served.ContainerID = id
 	}
 	return []string{"runs " + served.Title(output.Options{})}
 }

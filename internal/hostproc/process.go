@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -111,6 +112,18 @@ func (p Process) Arguments() []string {
 	}
 	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
 }
+
+// Argument returns the value of a flag on the command line of a process, "" without it.
+func (p Process) Argument(flag string) string {
+	args := p.Arguments()
+	if i := slices.Index(args, flag) + 1; i > 0 && i < len(args) {
+		return args[i]
+	}
+	return ""
+}
+
+// DockerProxy is the program by which Docker forwards ports.
+const DockerProxy = "docker-proxy"
 
 // All returns all processes. It skips processes that end during the call.
 func All() ([]Process, error) {

@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/crishim/crishim/diagnose"
 	"github.com/crishim/crishim/output"
 )
 
@@ -58,14 +59,6 @@ func (c *checker) kubeletDriver() string {
 	return config.CgroupDriver
 }
 
-// Below these shares of free space a kubelet starts to evict pods, and below
-// the lower one hardly anything works any more.
-const (
-	lowSpace  = 0.15
-	noSpace   = 0.05
-	lowInodes = 0.05
-)
-
 // imageFilesystem measures the filesystem that images are on.
 func (c *checker) imageFilesystem(ctx context.Context) output.Finding {
 	const check = "image filesystem"
@@ -81,34 +74,20 @@ func (c *checker) imageFilesystem(ctx context.Context) output.Finding {
 	if !c.local {
 		return skipped(check, path+" cannot be seen from here")
 	}
-	s, err := c.host.space(c.host.path(path))
+	disk, err := c.host.measure(c.host.path(path))
 	if err != nil {
 		return skipped(check, err.Error())
 	}
-	return judgeSpace(check, path, s)
-}
-
-func judgeSpace(check, path string, s Space) output.Finding {
+	disk.Path = path
+	found, low := disk.Finding()
 	const hint = "`crishim rmi --prune` removes images that nothing uses"
-	free := share(s.FreeBytes, s.Bytes)
-	detail := fmt.Sprintf("%s has %.0f%% of its space free", path, 100*free)
-	if inodes := share(s.FreeInodes, s.Inodes); s.Inodes > 0 && inodes < lowInodes {
-		return warn(check, fmt.Sprintf("%s has %.0f%% of its inodes free", path, 100*inodes), hint)
-	}
 	switch {
-	case free < noSpace:
-		return failed(check, detail, hint)
-	case free < lowSpace:
-		return warn(check, detail+"; a kubelet evicts pods below 15%", hint)
+	case !low:
+		return ok(check, fmt.Sprintf("%s has %.0f%% of its space free", path, 100*disk.Space))
+	case found.Severity == diagnose.Error:
+		return failed(check, found.Text, hint)
 	}
-	return ok(check, detail)
-}
-
-func share(part, whole uint64) float64 {
-	if whole == 0 {
-		return 1
-	}
-	return float64(part) / float64(whole)
+	return warn(check, found.Text, hint)
 }
 
 // streaming asks for the URL of a stream, which starts nothing, and tries to

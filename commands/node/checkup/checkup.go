@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/diagnose"
 	"github.com/crishim/crishim/output"
 )
 
@@ -24,13 +24,8 @@ type Host struct {
 	Hidden bool
 	// Dial reaches a streaming server; nil means the network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Space measures a filesystem; nil means statfs.
-	Space func(path string) (Space, error)
-}
-
-// Space is what a filesystem has and has left.
-type Space struct {
-	Bytes, FreeBytes, Inodes, FreeInodes uint64
+	// Measure measures a filesystem; nil means statfs.
+	Measure func(path string) (diagnose.Filesystem, error)
 }
 
 func (h Host) path(p string) string { return filepath.Join(h.Root, p) }
@@ -47,16 +42,11 @@ func (h Host) dial(ctx context.Context, address string) error {
 	return conn.Close()
 }
 
-func (h Host) space(path string) (Space, error) {
-	if h.Space != nil {
-		return h.Space(path)
+func (h Host) measure(path string) (diagnose.Filesystem, error) {
+	if h.Measure != nil {
+		return h.Measure(path)
 	}
-	var st unix.Statfs_t
-	if err := unix.Statfs(path, &st); err != nil {
-		return Space{}, err
-	}
-	size := uint64(st.Bsize)
-	return Space{Bytes: st.Blocks * size, FreeBytes: st.Bavail * size, Inodes: st.Files, FreeInodes: st.Ffree}, nil
+	return diagnose.Measure(path)
 }
 
 // checker checks one runtime.

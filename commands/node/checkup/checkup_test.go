@@ -17,6 +17,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/node/checkup"
+	"github.com/crishim/crishim/diagnose"
 	"github.com/crishim/crishim/internal/test/stubcri"
 	"github.com/crishim/crishim/output"
 )
@@ -42,9 +43,7 @@ func machine(t *testing.T, files map[string]string) checkup.Host {
 			_ = b.Close()
 			return a, nil
 		},
-		Space: func(string) (checkup.Space, error) {
-			return checkup.Space{Bytes: 100, FreeBytes: 50, Inodes: 100, FreeInodes: 50}, nil
-		},
+		Measure: func(string) (diagnose.Filesystem, error) { return diagnose.Filesystem{Space: 0.5, Inodes: 0.5}, nil },
 	}
 }
 
@@ -147,10 +146,9 @@ func TestSickRuntimes(t *testing.T) {
 		{"missing plugin", stubcri.Options{Info: inDir}, with(map[string]string{"/opt/cni/bin/portmap": "-"}), nil, "CNI", "fail", "needs portmap, not found in", "containernetworking-plugins"},
 		{"another driver than the kubelet", stubcri.Options{}, with(map[string]string{"/var/lib/kubelet/config.yaml": "cgroupDriver: cgroupfs"}), nil, "cgroup driver", "fail", "kubelet is configured for cgroupfs", "same"},
 		{"driver unknown", stubcri.Options{Unimplemented: []string{"RuntimeConfig"}}, working, nil, "cgroup driver", "skip", "does not say", ""},
-		{"disk full", stubcri.Options{}, working, space(100, 4, 100, 50), "image filesystem", "fail", "4% of its space", "rmi --prune"},
-		{"disk nearly full", stubcri.Options{}, working, space(100, 14, 100, 50), "image filesystem", "warn", "14% of its space", "rmi --prune"},
-		{"no inodes", stubcri.Options{}, working, space(100, 50, 100, 2), "image filesystem", "warn", "2% of its inodes", ""},
-		{"a filesystem without inodes", stubcri.Options{}, working, space(100, 50, 0, 0), "image filesystem", "ok", "50%", ""},
+		{"disk full", stubcri.Options{}, working, free(0.04, 0.5), "image filesystem", "fail", "4% of its space", "rmi --prune"},
+		{"disk nearly full", stubcri.Options{}, working, free(0.14, 0.5), "image filesystem", "warn", "14% of its space", "rmi --prune"},
+		{"no inodes", stubcri.Options{}, working, free(0.5, 0.02), "image filesystem", "fail", "2% of its inodes", ""},
 		{"no image filesystem", stubcri.Options{Unimplemented: []string{"ImageFsInfo"}}, working, nil, "image filesystem", "fail", "does not implement", ""},
 		{"no pod", stubcri.Options{}, working, nil, "streaming", "skip", "no ready pod", ""},
 		{"streaming server out of reach", stubcri.Options{}, working, func(s *stubcri.Server, h *checkup.Host) {
@@ -195,9 +193,11 @@ func stopsMeanwhile(namespaces ...string) func(*stubcri.Server, *checkup.Host) {
 	}
 }
 
-func space(bytes, free, inodes, freeInodes uint64) func(*stubcri.Server, *checkup.Host) {
+func free(space, inodes float64) func(*stubcri.Server, *checkup.Host) {
 	return func(_ *stubcri.Server, h *checkup.Host) {
-		h.Space = func(string) (checkup.Space, error) { return checkup.Space{bytes, free, inodes, freeInodes}, nil }
+		h.Measure = func(string) (diagnose.Filesystem, error) {
+			return diagnose.Filesystem{Space: space, Inodes: inodes}, nil
+		}
 	}
 }
 
