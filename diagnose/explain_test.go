@@ -206,9 +206,15 @@ func TestVerdicts(t *testing.T) {
 		"a host port that another has":        {recorded(-1, noSandbox, told("", "FailedCreatePodSandBox", "", "Bind for 0.0.0.0:80 failed: port is already allocated")), "error port-taken"},
 		"no volume":                           {recorded(-1, noSandbox, told("", "FailedMount", "", "volume v: stat /x: no such file or directory")), "error mount-missing"},
 		"no path of the host":                 {recorded(-1, waiting("CreateContainerError"), hostPath("/no/such"), told("main", "Failed", "CreateContainerError", "stat /no/such: no such file or directory")), "error mount-missing"},
-		"a path that may be on the host":      {recorded(-1, waiting("CreateContainerError"), hostPath(), told("main", "Failed", "CreateContainerError", "stat /no/such: no such file or directory")), "error command-not-found"},
-		"not ready":                           {recorded(-1, probed), "error not-ready"},
-		"ended by its probe":                  {recorded(137, told("main", "Started", "", ""), killing(plan.ReasonLiveness, "failed its liveness probe"), killing("", "stopping container main")), "error killed-by-probe"},
+		"a path that may be on the host":      {recorded(-1, waiting("CreateContainerError"), hostPath(), told("main", "Failed", "CreateContainerError", "stat /no/such: no such file or directory")), "error start-failed"},
+		"a seccomp profile that is not there": {recorded(-1, waiting("CreateContainerError"), told("main", "Failed", "CreateContainerError", "create container main: seccomp profile: open /x.json: no such file or directory")), "error start-failed"},
+		"a working directory that is a file":  {recorded(-1, waiting("CreateContainerError"), told("main", "Failed", "CreateContainerError", "create container main: Error response from daemon: Cannot mkdir: /etc/passwd is not a directory")), "error start-failed"},
+		"a file that is no program":           {recorded(1, detail(Container{Program: &Program{Path: "/x", NoProgram: true}})), "error not-executable?"},
+		"a pod after its deadline": {recorded(137, func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
+			p.Pod.Status.Message = "the pod has run for its activeDeadlineSeconds"
+		}, told("main", "Started", "", ""), killing("", "stopping container main")), "error deadline-exceeded"},
+		"not ready":          {recorded(-1, probed), "error not-ready"},
+		"ended by its probe": {recorded(137, told("main", "Started", "", ""), killing(plan.ReasonLiveness, "failed its liveness probe"), killing("", "stopping container main")), "error killed-by-probe"},
 		"runs again after its probe": {recorded(-1, func(_ *Facts, p *Pod, c *pod.ContainerStatus) {
 			before := *c
 			before.ID, before.State, before.ExitCode, before.Reason, before.FinishedAt = otherID, runtimeapi.ContainerState_CONTAINER_EXITED, 137, "Error", now.Add(-time.Minute)
@@ -229,7 +235,7 @@ func TestVerdicts(t *testing.T) {
 		"removed by hand":              {recorded(-1, waiting("CrashLoopBackOff"), told("main", "Started", "", ""), told("main", "BackOff", "CrashLoopBackOff", "back-off 10s")), ""},
 		"removed, and kept by crishim": {recorded(-1, waiting("CreateContainerError"), func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Managed = true }, told("main", "Started", "", ""), told("main", "Failed", "CreateContainerError", "no")), "error start-failed"},
 		"a manifest that is wrong": {recorded(0, func(f *Facts, _ *Pod, _ *pod.ContainerStatus) {
-			f.Node.Invalid = []kuberuntime.InvalidManifest{{File: "/pods/web.yaml", Problems: []string{"spec: required", "kind: required"}}}
+			f.Node.Invalid = []kuberuntime.InvalidManifest{{File: "/pods/web.yaml", Problems: []string{"/pods/web.yaml: spec: required", "kind: required"}}}
 		}), "error manifest-invalid"},
 		"a full disk": {recorded(0, func(f *Facts, _ *Pod, _ *pod.ContainerStatus) {
 			f.Node.Filesystems = []Filesystem{{Path: "/", Space: 0.01, Inodes: 1}}
@@ -252,6 +258,9 @@ func TestVerdicts(t *testing.T) {
 			}
 			if f.Severity != Note && len(f.Next) == 0 {
 				t.Errorf("%s: nothing to do next", name)
+			}
+			if strings.Count(f.Text, ".yaml") > 1 {
+				t.Errorf("%s: %q names the file twice", name, f.Text)
 			}
 			for _, next := range f.Next {
 				if strings.Contains(next, "TARGET") || strings.Contains(next, "POD ") || strings.HasSuffix(next, " POD") {
@@ -283,6 +292,7 @@ func TestNextCommandsWork(t *testing.T) {
 		"it cannot start in an ended pod": {recorded(128, noCommand, ended), "crishim inspecti app:1"},
 		"with the engine":                 {recorded(255, withEngine, byApply), "crishim restart shop/web/main"},
 		"with the engine and its sandbox": {recorded(255, withEngine, byApply, ended), "crishim apply -f MANIFEST"},
+		"a volume":                        {recorded(-1, noSandbox, func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Missing = []string{"/dev/nosuch"} }, told("", "FailedMount", "", "volume v: stat /dev/nosuch: no such file or directory")), "ls -ld /dev/nosuch"},
 		"a port":                          {recorded(-1, noSandbox, told("", "FailedCreatePodSandBox", "", "Bind for 0.0.0.0:80 failed: port is already allocated")), "crishim who :80"},
 	} {
 		next := Explain(c.facts)[0].Next

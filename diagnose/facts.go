@@ -218,6 +218,7 @@ func (c *Collector) container(ctx context.Context, attempt *pod.ContainerStatus)
 		Spec struct {
 			Process struct {
 				Args, Env []string
+				Cwd       string
 			} `json:"process"`
 		} `json:"runtimeSpec"`
 	}
@@ -229,8 +230,7 @@ func (c *Collector) container(ctx context.Context, attempt *pod.ContainerStatus)
 	}
 	out.Architecture = c.foreignImage(ctx, cmp.Or(r.GetStatus().GetImageId(), r.GetStatus().GetImageRef(), attempt.Image))
 	if attempt.NeverStarted() || attempt.FinishedAt.Sub(attempt.StartedAt) < atOnce {
-		out.Program, err = c.program(ctx, attempt.ID, r.GetInfo(), info.Spec.Process.Args, info.Spec.Process.Env)
-		c.fail(err)
+		out.Program = c.program(ctx, attempt.ID, r.GetInfo(), info.Spec.Process.Args, info.Spec.Process.Env, info.Spec.Process.Cwd)
 	}
 	for _, m := range attempt.Mounts {
 		if full := c.o.Host.filesystems(m.GetHostPath()); !m.GetReadonly() && len(full) > 0 && min(full[0].Space, full[0].Inodes) == 0 {

@@ -95,8 +95,14 @@ var startCodes = map[ocierror.Failure]Code{
 	ocierror.NoMount: MountMissing, ocierror.DiskFull: DiskFull,
 }
 
-// startCode returns the code for the runtime's error of a start.
-func startCode(text string) Code { return cmp.Or(startCodes[ocierror.Of(text)], StartFailed) }
+// startCode returns the code for the runtime's error of a start. An engine may miss another file than the command.
+func startCode(text string) Code {
+	code := startCodes[ocierror.Of(text)]
+	if !ocierror.IsStart(text) && code != MountMissing && code != DiskFull {
+		code = ""
+	}
+	return cmp.Or(code, StartFailed)
+}
 
 // couldNotStart explains an attempt whose command never ran.
 func (x explainer) couldNotStart(f *Finding, c plan.ContainerView, s *pod.ContainerStatus) {
@@ -144,6 +150,14 @@ func (x explainer) cannotRun(f *Finding, s *pod.ContainerStatus) {
 		f.Code = NoInterpreter
 		f.Text += ": the interpreter of its command is not there"
 		f.Evidence = append(f.Evidence, fmt.Sprintf("%s needs %s, which the container does not have", detail.Program.Path, detail.Program.Interpreter))
+		if strings.HasSuffix(detail.Program.Interpreter, "\r") {
+			f.Evidence = append(f.Evidence, "its first line ends with a carriage return, as in files from Windows")
+		}
+		return
+	case detail.Program != nil && detail.Program.NoProgram && !s.NeverStarted():
+		f.Code, f.Probable = NotExecutable, true
+		f.Text += ", probably because its command is no program"
+		f.Evidence = append(f.Evidence, detail.Program.Path+" is no ELF file, and a script without #!")
 		return
 	default:
 		return
@@ -227,7 +241,7 @@ var pullMeaning = map[Code][]string{
 	ImageRefused:    {"a registry refuses what does not exist, too: look at the name, then at the login"},
 	RegistryLimit:   {"the registry answered, and limits how much may be pulled: wait, or log in for a higher limit"},
 	RegistryTrouble: {"the registry answered with an error of its own: the fault is not on this machine"},
-	RegistryAway:    {"the registry did not answer: look at its name, DNS, proxy and certificates"},
+	RegistryAway:    {"the registry gave no answer that can be read: look at its name, DNS, proxy and certificates"},
 }
 
 // missingSource returns the source of a mount of a container that the text of a failure names and that is not there.
@@ -248,6 +262,9 @@ func (x explainer) podFailure(e *kuberuntime.Event) Finding {
 		f.Code = VolumesFailed
 		if strings.HasSuffix(strings.ToLower(e.Message), "no such file or directory") || strings.Contains(e.Message, "is not there") || strings.Contains(e.Message, "does not exist") {
 			f.Code = MountMissing
+			for _, path := range x.p.Missing {
+				f.Next = append([]string{"ls -ld " + shellWord(path)}, f.Next...)
+			}
 		}
 		return f
 	}

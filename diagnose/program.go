@@ -24,6 +24,7 @@ type Program struct {
 	Path        string
 	Machine     string // that it is for, where that is not the host's
 	Interpreter string // that the container has not: the loader of an ELF file, or what a script names after #!
+	NoProgram   bool   // it is no ELF file, and has no #!
 }
 
 // hostMachines are those whose programs a processor runs.
@@ -34,47 +35,56 @@ const maxPaths = 64
 
 // program looks at the file of a container's command. CRI has no call for that: our own shim and containerd tell where the files
 // are, other runtimes do not.
-func (c *Collector) program(ctx context.Context, id string, info map[string]string, args, env []string) (*Program, error) {
+func (c *Collector) program(ctx context.Context, id string, info map[string]string, args, env []string, cwd string) *Program {
 	if len(args) == 0 {
-		return nil, nil //nolint:nilnil // there is nothing to look at
-	}
-	paths := []string{args[0]}
-	if !strings.Contains(args[0], "/") {
-		paths = nil
-		for _, variable := range env {
-			if list, ok := strings.CutPrefix(variable, "PATH="); ok {
-				for dir := range strings.SplitSeq(list, ":") {
-					if at := path.Join(dir, args[0]); len(paths) < maxPaths && !slices.Contains(paths, at) {
-						paths = append(paths, at)
-					}
-				}
-			}
-		}
+		return nil
 	}
 	head := func(at string) ([]byte, error) { return c.head(ctx, id, at) }
 	if !c.conn.IsDockershim(ctx) {
 		if head = c.layers(ctx, info); head == nil {
-			return nil, nil //nolint:nilnil // the files cannot be read
+			return nil
 		}
 	}
-	for _, at := range paths {
+	for _, at := range programPaths(args[0], env, cwd) {
 		text, err := head(at)
 		if errors.Is(err, fs.ErrNotExist) || text == nil && err == nil {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil // an engine cannot open a container whose mounts are wrong
 		}
-		found := &Program{Path: at}
-		found.Machine, found.Interpreter = parseProgram(text)
+		found := parseProgram(text)
+		found.Path = at
 		if found.Interpreter != "" {
 			if _, err := head(found.Interpreter); !errors.Is(err, fs.ErrNotExist) {
 				found.Interpreter = ""
 			}
 		}
-		return found, nil
+		return &found
 	}
-	return nil, nil //nolint:nilnil // the runtime says that there is none
+	return nil
+}
+
+// programPaths returns the paths at which a command may be.
+func programPaths(command string, env []string, cwd string) (paths []string) {
+	switch {
+	case path.IsAbs(command):
+		return []string{command}
+	case strings.Contains(command, "/"):
+		return []string{path.Join("/", cwd, command)}
+	}
+	for _, variable := range env {
+		list, ok := strings.CutPrefix(variable, "PATH=")
+		if !ok {
+			continue
+		}
+		for dir := range strings.SplitSeq(list, ":") {
+			if at := path.Join(dir, command); len(paths) < maxPaths && !slices.Contains(paths, at) {
+				paths = append(paths, at)
+			}
+		}
+	}
+	return paths
 }
 
 // headBytes is enough for the program headers and the name of the loader, which linkers put first.
@@ -135,15 +145,20 @@ func notExist(err error) error {
 	return err
 }
 
-// parseProgram returns the machine of an ELF file if the host's processor is another one, and the interpreter of a program.
-func parseProgram(head []byte) (machine, interpreter string) {
+// parseProgram returns the machine of an ELF file if the host's processor is another one, and the interpreter of a program. The kernel
+// ends the name of a script's interpreter at a blank, and not at a carriage return.
+func parseProgram(head []byte) (p Program) {
 	if line, script := bytes.CutPrefix(head, []byte("#!")); script {
 		line, _, _ = bytes.Cut(line, []byte("\n"))
-		words := strings.Fields(string(line))
-		if len(words) == 0 || !path.IsAbs(words[0]) {
-			return "", ""
+		word, _, _ := strings.Cut(strings.Trim(strings.ReplaceAll(string(line), "\t", " "), " "), " ")
+		if path.IsAbs(word) {
+			p.Interpreter = word
 		}
-		return "", words[0]
+		return p
+	}
+	if !bytes.HasPrefix(head, []byte(elf.ELFMAG)) {
+		p.NoProgram = true
+		return p
 	}
 	head = bytes.Clone(head)
 	switch { // the sections are at the end of the file
@@ -156,17 +171,17 @@ func parseProgram(head []byte) (machine, interpreter string) {
 	}
 	file, err := elf.NewFile(bytes.NewReader(head))
 	if err != nil {
-		return "", ""
+		return p
 	}
 	own := hostMachines[runtime.GOARCH]
 	if len(own) > 0 && file.Machine != own[0] && file.Machine != own[1] {
-		machine = strings.ToLower(strings.TrimPrefix(file.Machine.String(), "EM_"))
+		p.Machine = strings.ToLower(strings.TrimPrefix(file.Machine.String(), "EM_"))
 	}
-	for _, p := range file.Progs {
-		if p.Type == elf.PT_INTERP {
-			text, _ := io.ReadAll(p.Open()) // "" where it is further on
-			interpreter = strings.TrimRight(string(text), "\x00")
+	for _, header := range file.Progs {
+		if header.Type == elf.PT_INTERP {
+			text, _ := io.ReadAll(header.Open()) // "" where it is further on
+			p.Interpreter = strings.TrimRight(string(text), "\x00")
 		}
 	}
-	return machine, interpreter
+	return p
 }

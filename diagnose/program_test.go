@@ -1,10 +1,29 @@
 package diagnose
 
 import (
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
+
+// TestPathsOfAProgram: the PATH of an image causes a bounded number of calls.
+func TestPathsOfAProgram(t *testing.T) {
+	t.Parallel()
+	long := "PATH=/bin:/bin"
+	for n := range 10_000 {
+		long += fmt.Sprintf(":/%d", n)
+	}
+	if got := programPaths("app", []string{"HOME=/", long}, "/srv"); len(got) != maxPaths || got[0] != "/bin/app" || got[1] != "/0/app" {
+		t.Errorf("%d paths: %v", len(got), got[:2])
+	}
+	for command, want := range map[string]string{"/app": "/app", "./app": "/srv/app", "../bin/app": "/bin/app"} {
+		if got := programPaths(command, []string{long}, "/srv"); !slices.Equal(got, []string{want}) {
+			t.Errorf("%s: got %v", command, got)
+		}
+	}
+}
 
 // TestParseProgram: the first bytes of a file tell its machine and its interpreter.
 func TestParseProgram(t *testing.T) {
@@ -15,19 +34,27 @@ func TestParseProgram(t *testing.T) {
 	}
 	foreign := strings.Clone(string(self[:4096]))
 	foreign = foreign[:18] + "\x16\x00" + foreign[20:] // EM_S390
-	for name, c := range map[string]struct{ head, machine, interpreter string }{
-		"this test":                  {string(self[:4096]), "", ""},
-		"a program of a mainframe":   {foreign, "s390", ""},
-		"a script":                   {"#!/bin/bash -e\necho\n", "", "/bin/bash"},
-		"a script with a space":      {"#! /usr/bin/env python3\n", "", "/usr/bin/env"},
-		"a script of nothing":        {"#!\n", "", ""},
-		"no path":                    {"#!bash\n", "", ""},
-		"text":                       {"hello", "", ""},
-		"nothing":                    {"", "", ""},
-		"the beginning of a program": {string(self[:20]), "", ""},
+	for name, c := range map[string]struct {
+		head string
+		want Program
+	}{
+		"this test":                  {string(self[:4096]), Program{}},
+		"a program of a mainframe":   {foreign, Program{Machine: "s390"}},
+		"a script":                   {"#!/bin/bash -e\necho\n", Program{Interpreter: "/bin/bash"}},
+		"a script with a space":      {"#! /usr/bin/env\tpython3\n", Program{Interpreter: "/usr/bin/env"}},
+		"a script from Windows":      {"#!/bin/sh\r\necho\r\n", Program{Interpreter: "/bin/sh\r"}},
+		"a script of nothing":        {"#!\n", Program{}},
+		"no path":                    {"#!bash\n", Program{}},
+		"text":                       {"hello", Program{NoProgram: true}},
+		"nothing":                    {"", Program{NoProgram: true}},
+		"the beginning of a program": {string(self[:20]), Program{}},
 	} {
-		if machine, interpreter := parseProgram([]byte(c.head)); machine != c.machine || interpreter != c.interpreter && strings.HasPrefix(c.head, "#!") {
-			t.Errorf("%s: got %q, %q", name, machine, interpreter)
+		got := parseProgram([]byte(c.head))
+		if !strings.HasPrefix(c.head, "#!") {
+			got.Interpreter = "" // of this test
+		}
+		if got != c.want {
+			t.Errorf("%s: got %+v", name, got)
 		}
 	}
 }

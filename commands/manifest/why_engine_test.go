@@ -68,7 +68,6 @@ var deaths = map[string]death{
 	"nofile":        {manifest: `command: [/bin/nosuch]`, want: "error command-not-found"},
 	"noexec":        {manifest: `command: [/etc/passwd]`, want: "error not-executable"},
 	"directory":     {manifest: `command: [/bin]`, want: "error not-executable"},
-	"script":        {manifest: `command: [/host/script], volumeMounts: [{name: host, mountPath: /host}]`, pod: `volumes: [{name: host, hostPath: {path: DIR}}], `, want: "error exited", because: `exited with status \d`}, // why is only in its log
 	"config":        {manifest: `command: [sleep, "1000"], securityContext: {runAsNonRoot: true}`, want: "error config-error", because: "image runs as root"},
 	"shell":         {manifest: `command: [sh, -c, nosuchcommand]`, want: "error exited", because: "127"},
 	"away":          {manifest: `image: "localhost:1/no/such:1"`, want: "error registry-not-found"},
@@ -77,6 +76,8 @@ var deaths = map[string]death{
 	"foreign":       {manifest: `image: "REGISTRY/foreign:1"`, want: "error wrong-architecture"},
 	"nointerpreter": {manifest: `image: "REGISTRY/programs:1", command: [/bin/script]`, want: "error interpreter-not-found", because: "/bin/script needs /bin/nosuch, which the container does not have"},
 	"noloader":      {manifest: `image: "REGISTRY/programs:1", command: [loaded], env: [{name: PATH, value: "/sbin:/link"}]`, want: "error interpreter-not-found", because: "/link/loaded needs /lib/ld-nosuch.so.1, which"},
+	"windows":       {manifest: `image: "REGISTRY/programs:1", command: [./windows], workingDir: /bin`, want: "error interpreter-not-found", because: "(?s)/bin/windows needs /bin/nosuch.*carriage return"},
+	"plaintext":     {manifest: `image: "REGISTRY/programs:1", command: [/bin/text]`, want: "error not-executable", because: "no program|permission denied|exec format error"},
 	"mainframe":     {manifest: `image: "REGISTRY/programs:1", command: [/bin/foreign]`, want: "error wrong-architecture", because: "/bin/foreign is for s390, and this host is "},
 	"never":         {manifest: `image: "localhost:1/no/such:1", imagePullPolicy: Never`, want: "error image-not-present"},
 	"unready":       {manifest: `command: [sleep, "1000"], readinessProbe: {exec: {command: [sh, -c, "echo no database; false"]}}`, want: "error not-ready", because: "no database"},
@@ -111,9 +112,6 @@ func TestStagedDeaths(t *testing.T) {
 		defer listener.Close()
 		_, port, _ := net.SplitHostPort(listener.Addr().String())
 		w := newStage(t, endpoint, image, "PORT", port, "PID", fmt.Sprint(os.Getpid()))
-		if err := os.WriteFile(filepath.Join(w.dir, "script"), []byte("echo\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
 		want := maps.Clone(deaths)
 		maps.Copy(want, kept)
 		network := death{want: "error network-failed", because: "chained plugin"}
@@ -556,7 +554,7 @@ func pushPrograms(t *testing.T, to string) error {
 	}
 	second, err := layerOf(map[string]string{
 		"bin/script": "#!/bin/nosuch -x\n", "bin/loaded": program(own, "/lib/ld-nosuch.so.1"), "bin/foreign": program(elf.EM_S390, "/lib/ld64.so.1"),
-		"lib/.wh.ld-nosuch.so.1": "", "link": "",
+		"lib/.wh.ld-nosuch.so.1": "", "link": "", "bin/windows": "#!/bin/nosuch\r\n", "bin/text": "echo\n",
 	})
 	if err != nil {
 		return err
