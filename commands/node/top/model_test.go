@@ -346,7 +346,7 @@ func TestHostileText(t *testing.T) {
 
 // A log may be endless and quick.
 func TestPageIsBounded(t *testing.T) {
-	var page text
+	page := text{coloured: true}
 	for range 10 * pageLines {
 		fmt.Fprint(&page, "line\nand ")
 	}
