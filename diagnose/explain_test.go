@@ -209,6 +209,7 @@ func TestVerdicts(t *testing.T) {
 		"a path that may be on the host":      {recorded(-1, waiting("CreateContainerError"), hostPath(), told("main", "Failed", "CreateContainerError", "stat /no/such: no such file or directory")), "error start-failed"},
 		"a seccomp profile that is not there": {recorded(-1, waiting("CreateContainerError"), told("main", "Failed", "CreateContainerError", "create container main: seccomp profile: open /x.json: no such file or directory")), "error start-failed"},
 		"a working directory that is a file":  {recorded(-1, waiting("CreateContainerError"), told("main", "Failed", "CreateContainerError", "create container main: Error response from daemon: Cannot mkdir: /etc/passwd is not a directory")), "error start-failed"},
+		"the same, said by runc":              {recorded(128, reason("StartError", runc("mkdir /etc/passwd: not a directory"))), "error start-failed"},
 		"a file that is no program":           {recorded(1, detail(Container{Program: &Program{Path: "/x", NoProgram: true}})), "error not-executable?"},
 		"a pod after its deadline": {recorded(137, func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
 			p.Pod.Status.Message = "the pod has run for its activeDeadlineSeconds"

@@ -50,7 +50,7 @@ func Of(text string) Failure {
 	switch {
 	case strings.Contains(text, "error mounting"), strings.Contains(text, "bind source path does not exist"):
 		return NoMount
-	case strings.HasPrefix(strings.TrimPrefix(text, "crun: "), "chdir "):
+	case strings.HasPrefix(strings.TrimPrefix(text, "crun: "), "chdir "), strings.HasPrefix(text, "mkdir ") && strings.HasSuffix(text, "not a directory"):
 		return NoWorkingDir
 	case strings.HasPrefix(text, "unable to find user "), strings.HasPrefix(text, "unable to find group "):
 		return NoUser

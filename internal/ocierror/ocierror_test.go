@@ -30,6 +30,7 @@ func TestOf(t *testing.T) {
 		runc + `exec: "/etc": is a directory: unknown`:                                                        {NotExecutable, 126},
 		runc + "exec /x: exec format error: unknown":                                                          {WrongFormat, 126},
 		runc + `chdir to cwd ("/x") set in config.json failed: no such file or directory: unknown`:            {NoWorkingDir, 126},
+		runc + "mkdir /etc/passwd: not a directory: unknown":                                                  {NoWorkingDir, 126},
 		runc + `error during container init: error mounting "/x" to rootfs at "/y": not a directory: unknown`: {NoMount, 126},
 		runc + "write /x: no space left on device: unknown":                                                   {DiskFull, 126},
 		"OCI runtime create failed: it did not say why":                                                       {Unknown, 126},
