@@ -69,7 +69,7 @@ func (m *Manager) LivePods(ctx context.Context) ([]*pod.Pod, error) {
 	}
 	has := func(uid string) bool { return slices.ContainsFunc(pods, func(p *pod.Pod) bool { return p.UID == uid }) }
 	for _, u := range FindUnmade(m.o.Dirs, has) {
-		if m.IsUnmade(ctx, u) {
+		if _, own := m.ownRecord(ctx, string(u.Pod.UID)); own {
 			pods = append(pods, &pod.Pod{UID: string(u.Pod.UID), Name: u.Pod.Name, Namespace: u.Pod.Namespace})
 		}
 	}

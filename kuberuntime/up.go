@@ -94,11 +94,8 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, listed *
 			continue
 		}
 		waits = cmp.Or(startFailure(result.Err, current), notYet(p, view, w.Until))
-		select {
-		case <-ctx.Done():
-			return view, current, waitError(ctx, ctx.Err(), waits)
-		case <-m.probed(string(p.UID)):
-		case <-time.After(poll):
+		if err := m.pause(ctx, string(p.UID)); err != nil {
+			return view, current, waitError(ctx, err, waits)
 		}
 	}
 }
@@ -203,6 +200,17 @@ func startFailure(err error, status *pod.Status) error {
 		}
 	}
 	return err
+}
+
+// pause waits, or until a probe of the pod has another result.
+func (m *Manager) pause(ctx context.Context, uid string) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-m.probed(uid):
+	case <-time.After(poll):
+	}
+	return nil
 }
 
 // RemoveReplaced removes the pods of the same name that apply made of other manifests. It reports
