@@ -322,7 +322,7 @@ func TestNetworksOfRunningPodsAreChecked(t *testing.T) {
 	}
 }
 
-// TestBandwidthOnTheBridge: one warning for all pods.
+// TestBandwidthOnTheBridge checks that all pods cause a single warning.
 func TestBandwidthOnTheBridge(t *testing.T) {
 	log := &strings.Builder{}
 	engine := enginetest.NewMemory()

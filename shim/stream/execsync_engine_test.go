@@ -139,7 +139,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	}
 }
 
-// startsLate is an engine that takes longer to start a process than its timeout.
+// startsLate is an engine that starts a process later than the timeout.
 type startsLate struct{ Engine }
 
 func (e startsLate) ContainerExecAttach(ctx context.Context, id string, o container.ExecAttachOptions) (types.HijackedResponse, error) {
