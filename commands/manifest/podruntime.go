@@ -45,6 +45,8 @@ type podRuntimeOptions struct {
 	burst       int
 	pullsWait   bool // a pull beyond the rate waits for its turn
 	plugins     cli.CredentialPlugins
+	limitedSwap bool
+	singleOOM   bool // SingleProcessOOMKill
 	longRunning bool // the verb runs until it is interrupted
 }
 
@@ -77,6 +79,9 @@ func openPodRuntime(ctx context.Context, env *cli.Env, o podRuntimeOptions) (*po
 	if err != nil {
 		return nil, err
 	}
+	if err := o.setUp(&host); err != nil {
+		return nil, err
+	}
 	conn, err := connectHere(ctx, env, o.longRunning)
 	if err != nil {
 		return nil, err
@@ -100,6 +105,15 @@ func openPodRuntime(ctx context.Context, env *cli.Env, o podRuntimeOptions) (*po
 		return nil, cli.Join(err, conn.Close())
 	}
 	return r, nil
+}
+
+// setUp adds the settings to what is known of the host.
+func (o podRuntimeOptions) setUp(host *criconfig.Host) error {
+	host.LimitedSwap, host.SingleProcessOOMKill = o.limitedSwap, o.singleOOM
+	if o.limitedSwap && !host.CgroupV2 {
+		return errors.New("--limited-swap needs cgroup v2, and this host has cgroup v1")
+	}
+	return nil
 }
 
 func (r *podRuntime) close() error {

@@ -53,6 +53,8 @@ func NewSync(env *cli.Env) *cli.Verb {
 			cli.BoolFlag(&o.runtime.serial, "serialize-image-pulls", "pull one image at a time"),
 			&urfave.Float64Flag{Name: "registry-qps", Usage: "start at most `N` pulls a second (0: no limit)", Value: o.runtime.qps, Destination: &o.runtime.qps},
 			cli.IntFlag(&o.runtime.burst, "registry-burst", "allow bursts of `N` pulls"),
+			cli.BoolFlag(&o.runtime.limitedSwap, "limited-swap", "let Burstable containers swap in proportion to their memory requests (cgroup v2)"),
+			cli.BoolFlag(&o.runtime.singleOOM, "single-process-oom-kill", "kill one process instead of the container when memory runs out (cgroup v2)"),
 			cli.IntFlag(&o.loop.Logs.MaxSize, "container-log-max-size", "rotate a log at `BYTES` (0: never)"),
 			cli.IntFlag(&o.loop.Logs.MaxFiles, "container-log-max-files", "keep `N` files of a log"),
 			cli.IntFlag(&o.loop.GC.MaxPerContainer, "max-per-container", "keep `N` dead attempts of a container (-1: all)"),

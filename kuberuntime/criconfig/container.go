@@ -180,10 +180,8 @@ func Resources(p *v1.Pod, c *v1.Container, host Host) *runtimeapi.LinuxContainer
 	}
 	if memory := c.Resources.Limits.Memory(); !memory.IsZero() {
 		r.MemoryLimitInBytes = memory.Value()
-		if host.SwapControl {
-			r.MemorySwapLimitInBytes = memory.Value() // memory and swap together: no swap
-		}
 	}
+	limitMemory(r, p, c, host)
 	r.HugepageLimits = hugepageLimits(c.Resources.Limits, host.HugePages)
 	return r
 }

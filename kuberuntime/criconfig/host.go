@@ -10,9 +10,10 @@ import (
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+	"k8s.io/utils/ptr"
 )
 
-// Host is what a pod's configuration needs to know about the host.
+// Host is what a pod's configuration needs to know about the host, and how the host is set up for pods.
 type Host struct {
 	Name        string
 	IPs         []string
@@ -20,9 +21,14 @@ type Host struct {
 	Memory      int64
 	Storage     int64   // size of the root file system
 	HugePages   []int64 // sizes of huge pages that the kernel has, in bytes
-	SwapControl bool    // swap can be limited
+	CgroupV2    bool
+	SwapControl bool  // swap can be limited
+	Swap        int64 // size of all swap
 	DNS         DNS
 	HostsFile   string // text of the host's own /etc/hosts
+
+	// The kubelet's settings of the same names, which need cgroup v2. ReadHost leaves them out.
+	LimitedSwap, SingleProcessOOMKill bool
 }
 
 // ReadHost reads what pods may refer to of this host. What cannot be read stays empty.
@@ -35,11 +41,10 @@ func ReadHost() (Host, error) {
 	if proc, err := procfs.NewDefaultFS(); err == nil {
 		if memory, err := proc.Meminfo(); err == nil && memory.MemTotalBytes != nil {
 			h.Memory = int64(*memory.MemTotalBytes)
+			h.Swap = int64(ptr.Deref(memory.SwapTotalBytes, 0))
 		}
 	}
-	_, v1 := os.Stat("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes")
-	_, v2 := os.Stat("/sys/fs/cgroup/cgroup.controllers")
-	h.SwapControl = v1 == nil || v2 == nil
+	h.CgroupV2, h.SwapControl = swapControl("/sys/fs/cgroup", "/proc/self/cgroup")
 	h.HugePages = hugePages("/sys/kernel/mm/hugepages")
 	var root unix.Statfs_t
 	if err := unix.Statfs("/", &root); err == nil {

@@ -210,6 +210,18 @@ func TestLimitsThatCannotBeWrittenEndTheContainer(t *testing.T) {
 	}
 }
 
+// TestOOMGroupIsADefault: a kubelet asks for it for every container, also where it cannot be written.
+func TestOOMGroupIsADefault(t *testing.T) {
+	t.Parallel()
+	groups := host.CgroupDirs{"": t.TempDir()}
+	if err := writeLimits(groups, map[string]string{"memory.oom.group": "1"}); err != nil {
+		t.Error(err)
+	}
+	if err := writeLimits(groups, map[string]string{"memory.oom.group": "0"}); err == nil {
+		t.Error("another value than the default was not written, without an error")
+	}
+}
+
 // TestLimitsInRecordedCgroups writes limits without an engine field to cgroups of both versions.
 func TestLimitsInRecordedCgroups(t *testing.T) {
 	t.Parallel()
@@ -232,6 +244,8 @@ func TestLimitsInRecordedCgroups(t *testing.T) {
 		"version 1":                    {v1, map[string]string{"hugetlb.2MB.limit_in_bytes": "2"}, ""},
 		"none of a size that is none":  {v2, map[string]string{"hugetlb.1GB.max": "0"}, ""},
 		"none that may not be written": {v2, map[string]string{"hugetlb.4MB.max": "0"}, ""},
+		"no swap, which is the rule":   {v2, map[string]string{"memory.swap.max": "0"}, ""},
+		"swap that somebody asked for": {v2, map[string]string{"memory.swap.max": "5"}, "memory.swap.max"},
 		"some that may not be written": {v2, map[string]string{"hugetlb.4MB.max": "4"}, "hugetlb.4MB.max"},
 		"none without the controller":  {host.CgroupDirs{"memory": dir}, map[string]string{"hugetlb.2MB.limit_in_bytes": "0"}, ""},
 		"some of a size that is none":  {v2, map[string]string{"hugetlb.1GB.max": "1"}, "hugetlb.1GB.max"},

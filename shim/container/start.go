@@ -151,6 +151,8 @@ func writeLimits(cgroups host.CgroupDirs, files map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// isDefault reports whether a limit was not requested. A kubelet limits each size of huge pages to 0. The container
-// runs even if the host does not support that.
-func isDefault(name, value string) bool { return strings.HasPrefix(name, "hugetlb.") && value == "0" }
+// isDefault reports whether a limit was not requested. A kubelet limits each container to no swap and to no huge pages of
+// each size, and kills its processes together. The container runs even if the host does not support that.
+func isDefault(name, value string) bool {
+	return value == "0" && (strings.HasPrefix(name, "hugetlb.") || name == "memory.swap.max") || value == "1" && name == "memory.oom.group"
+}

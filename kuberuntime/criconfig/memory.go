@@ -1,0 +1,67 @@
+package criconfig
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Files of cgroup v2 that the CRI has no fields for.
+const (
+	oomGroupFile = "memory.oom.group"
+	swapMaxFile  = "memory.swap.max"
+)
+
+// limitMemory sets how a container may swap, and what the kernel kills of one that is out of memory: all of it, unless the
+// host is set to SingleProcessOOMKill. With cgroup v1 only a memory limit limits swap, too.
+func limitMemory(r *runtimeapi.LinuxContainerResources, p *v1.Pod, c *v1.Container, host Host) {
+	if !host.CgroupV2 {
+		if host.SwapControl {
+			r.MemorySwapLimitInBytes = r.GetMemoryLimitInBytes() // of memory and swap together
+		}
+		return
+	}
+	r.Unified = map[string]string{}
+	if host.SwapControl {
+		r.Unified[swapMaxFile] = strconv.FormatInt(swap(p, c, host), 10)
+	}
+	if !host.SingleProcessOOMKill {
+		r.Unified[oomGroupFile] = "1"
+	}
+}
+
+// swap returns how much a container may swap. With LimitedSwap that is the share of the host's swap that its request has
+// of the host's memory, for Burstable containers that request less than their limit. Critical pods do not swap.
+func swap(p *v1.Pod, c *v1.Container, host Host) int64 {
+	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
+	critical := strings.HasPrefix(p.Spec.PriorityClassName, "system-")
+	if !host.LimitedSwap || critical || QoS(p) != v1.PodQOSBurstable || request.IsZero() || request.Cmp(*limit) == 0 ||
+		host.Memory <= 0 || request.Value() > host.Memory {
+		return 0
+	}
+	return int64(float64(request.Value()) / float64(host.Memory) * float64(host.Swap))
+}
+
+// swapControl reports whether the kernel can limit swap under a root of cgroups. With cgroup v2 the root itself has no
+// such file, so that the file of the own cgroup tells.
+func swapControl(root, ownCgroup string) (v2, control bool) {
+	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err != nil {
+		_, err := os.Stat(filepath.Join(root, "memory", "memory.memsw.limit_in_bytes"))
+		return false, err == nil
+	}
+	text, err := os.ReadFile(ownCgroup)
+	if err != nil {
+		return true, false
+	}
+	for line := range strings.Lines(string(text)) {
+		if own, ok := strings.CutPrefix(line, "0::"); ok {
+			_, err := os.Stat(filepath.Join(root, strings.TrimSuffix(own, "\n"), swapMaxFile))
+			return true, err == nil
+		}
+	}
+	return true, false
+}
