@@ -16,10 +16,13 @@ import (
 // pod's handler. The runtime is asked only for pods with such fields. Runtimes before CRI 1.31 have no features.
 func (s *syncing) checkFeatures(ctx context.Context) error {
 	spec := field.NewPath("spec")
-	var needGroups, needRecursive []*field.Path
+	var needGroups, needUsers, needRecursive []*field.Path
 	asks := false
 	if ptr.Deref(s.pod.Spec.SecurityContext.SupplementalGroupsPolicy, v1.SupplementalGroupsPolicyMerge) == v1.SupplementalGroupsPolicyStrict {
 		needGroups = append(needGroups, spec.Child("securityContext", "supplementalGroupsPolicy"))
+	}
+	if !ptr.Deref(s.pod.Spec.HostUsers, true) {
+		needUsers = append(needUsers, spec.Child("hostUsers"))
 	}
 	for i, c := range manifest.Containers(s.pod) {
 		for j, m := range c.VolumeMounts {
@@ -31,7 +34,7 @@ func (s *syncing) checkFeatures(ctx context.Context) error {
 			}
 		}
 	}
-	if !asks && len(needGroups)+len(needRecursive) == 0 {
+	if !asks && len(needGroups)+len(needUsers)+len(needRecursive) == 0 {
 		return nil
 	}
 	resp, err := s.m.runtime.Status(ctx, &runtimeapi.StatusRequest{})
@@ -47,6 +50,9 @@ func (s *syncing) checkFeatures(ctx context.Context) error {
 	}
 	if !resp.GetFeatures().GetSupplementalGroupsPolicy() {
 		refuse(needGroups, "the policy Strict")
+	}
+	if !s.features.GetUserNamespaces() {
+		refuse(needUsers, "user namespaces for pods")
 	}
 	if !s.features.GetRecursiveReadOnlyMounts() {
 		refuse(needRecursive, "recursive read-only mounts")

@@ -43,10 +43,16 @@ func TestFeaturesThatTheRuntimeLacks(t *testing.T) {
   securityContext: {supplementalGroupsPolicy: Strict}
   containers: [{name: a, image: "busybox:1"}]
 `
+	const users = `
+  hostUsers: false
+  containers: [{name: a, image: "busybox:1"}]
+`
 	for name, c := range map[string]struct {
 		spec, want string
 		change     func(*Options)
 	}{
+		"no user namespaces":        {users, "spec.hostUsers: Forbidden: stubcri does not say that it has user namespaces for pods", withFeatures(nil, nil)},
+		"it has user namespaces":    {users, "", withFeatures(nil, &runtimeapi.RuntimeHandlerFeatures{UserNamespaces: true})},
 		"no policy for groups":      {groups, "spec.securityContext.supplementalGroupsPolicy: Forbidden: stubcri does not say that it has the policy Strict", withFeatures(nil, nil)},
 		"no recursive mounts":       {mount, "spec.containers[1].volumeMounts[0].recursiveReadOnly: Forbidden: stubcri does not say that it has recursive read-only mounts", withFeatures(nil, nil)},
 		"not of this handler":       {mount, "recursive read-only mounts", withFeatures(nil, &runtimeapi.RuntimeHandlerFeatures{UserNamespaces: true})},

@@ -53,6 +53,11 @@ func (s *syncing) prepare(ctx context.Context) error {
 	}
 	s.volumes = made
 	s.config = s.m.generator.Sandbox(s.pod, s.actions.Attempt)
+	if s.users, err = s.m.userNamespace(ctx, s.pod); err != nil {
+		s.m.warn(s.pod, "", EventSandboxFailed, "%v", err)
+		return err
+	}
+	s.config.Linux.SecurityContext.NamespaceOptions.UsernsOptions = s.users
 	if s.actions.CreateSandbox {
 		if err := s.createSandbox(ctx); err != nil {
 			s.m.warn(s.pod, "", EventSandboxFailed, "%v", err)
@@ -247,7 +252,11 @@ func (s *syncing) containerConfig(c *v1.Container, image *runtimeapi.Image, rest
 		}
 		in.Mounts = append(in.Mounts, &runtimeapi.Mount{ContainerPath: path, HostPath: file, SelinuxRelabel: true})
 	}
-	return s.m.generator.Container(in)
+	config, err := s.m.generator.Container(in)
+	if err == nil {
+		mapIDs(config, s.users)
+	}
+	return config, err
 }
 
 // newMessageFile creates a file for a termination message, which any user of the container may write.

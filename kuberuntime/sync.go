@@ -99,6 +99,7 @@ type syncing struct {
 	handler string // of the pod's RuntimeClass
 	// features of the handler; nil for a pod that depends on none.
 	features *runtimeapi.RuntimeHandlerFeatures
+	users    *runtimeapi.UserNamespace // nil for the host's
 	ips      []string
 	volumes  map[string]volume.Made
 	images   map[string]*runtimeapi.Image // image volumes by reference

@@ -188,7 +188,8 @@ func (v *validator) refused(path *field.Path) {
 	no(spec.Resources != nil, "resources", "needs a cgroup for the whole pod; give each container its own")
 	no(len(spec.ResourceClaims) > 0, "resourceClaims", "needs a resource driver")
 	no(len(spec.EvictionResponders) > 0, "evictionResponders", api)
-	no(!ptr.Deref(spec.HostUsers, true), "hostUsers", "user namespaces for each pod are not supported")
+	no(!ptr.Deref(spec.HostUsers, true) && (spec.HostNetwork || spec.HostPID || spec.HostIPC), "hostUsers",
+		"false cannot be combined with hostNetwork, hostPID or hostIPC")
 	no(spec.OS != nil && spec.OS.Name != v1.Linux, "os", "only linux pods run here")
 	no(len(spec.Overhead) > 0 && spec.RuntimeClassName == nil, "overhead", "is set by a RuntimeClass only")
 }

@@ -1,0 +1,116 @@
+package kuberuntime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
+)
+
+// idsPerPod is how many ids a user namespace has, the kubelet's. The host keeps the first as many for itself.
+const (
+	idsPerPod = 1 << 16
+	maxRanges = 1 << 16
+)
+
+// idRanges is the file userns in the directory of a pod, in the kubelet's form.
+type idRanges struct {
+	UIDs []idRange `json:"uidMappings"`
+	GIDs []idRange `json:"gidMappings"`
+}
+
+type idRange struct {
+	HostID      uint32 `json:"hostId"`
+	ContainerID uint32 `json:"containerId"`
+	Length      uint32 `json:"length"`
+}
+
+// userNamespace returns the user namespace of a pod with hostUsers false, nil for others. Its ids are written down in the
+// pod's directory, and free again when that is removed. It is the kubelet's GetOrCreateUserNamespaceMappings.
+func (m *Manager) userNamespace(ctx context.Context, p *v1.Pod) (*runtimeapi.UserNamespace, error) {
+	if ptr.Deref(p.Spec.HostUsers, true) {
+		return nil, nil
+	}
+	first, err := m.firstID(string(p.UID))
+	if errors.Is(err, fs.ErrNotExist) {
+		first, err = m.takeIDs(ctx, string(p.UID))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ids for the pod's user namespace: %w", err)
+	}
+	ids := []*runtimeapi.IDMapping{{HostId: first, Length: idsPerPod}}
+	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids, Gids: ids}, nil
+}
+
+func (m *Manager) userNamespaceFile(uid string) string {
+	return filepath.Join(m.o.Dirs.Pod(uid), "userns")
+}
+
+// firstID returns the first id of a pod's range, as it is written down.
+func (m *Manager) firstID(uid string) (uint32, error) {
+	path := m.userNamespaceFile(uid)
+	text, _, err := readFile(path)
+	if err != nil {
+		return 0, err
+	}
+	var ranges idRanges
+	err = json.Unmarshal(text, &ranges)
+	if err == nil && (len(ranges.UIDs) != 1 || ranges.UIDs[0].HostID < idsPerPod || ranges.UIDs[0].HostID%idsPerPod != 0) {
+		err = errors.New("it has no range of ids")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", path, err)
+	}
+	return ranges.UIDs[0].HostID, nil
+}
+
+// takeIDs gives a pod the first range that no pod of this host has, and writes it down. A file that cannot be read is an
+// error: its pod may run with any range.
+func (m *Manager) takeIDs(ctx context.Context, uid string) (first uint32, err error) {
+	release, err := m.lock(ctx, "user namespaces", nil)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	pods, err := listDir(m.o.Dirs.Pods())
+	if err != nil {
+		return 0, err
+	}
+	taken := map[uint32]bool{}
+	for _, other := range pods {
+		id, err := m.firstID(other)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return 0, err
+		}
+		taken[id] = true
+	}
+	for n := uint32(1); n < maxRanges; n++ {
+		if first = n * idsPerPod; taken[first] {
+			continue
+		}
+		ids := []idRange{{HostID: first, Length: idsPerPod}}
+		text, err := json.Marshal(idRanges{UIDs: ids, GIDs: ids})
+		if err != nil {
+			return 0, err
+		}
+		return first, replaceFile(m.userNamespaceFile(uid), text)
+	}
+	return 0, errors.New("all are taken")
+}
+
+// mapIDs gives a container the user namespace of its pod, and its mounts the owners that they have without.
+func mapIDs(c *runtimeapi.ContainerConfig, of *runtimeapi.UserNamespace) {
+	if of == nil {
+		return
+	}
+	c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = of
+	for _, mount := range c.GetMounts() {
+		mount.UidMappings, mount.GidMappings = of.GetUids(), of.GetGids()
+	}
+}
