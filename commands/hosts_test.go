@@ -282,6 +282,11 @@ func TestHostsChange(t *testing.T) {
 	if r.code != 1 || stopped() != 0 || !slices.Equal(lines, []string{"HOST0 | Would stop common", "HOST1 | Would stop common"}) || r.err != "crishim: nothing is done yet: this is on 2 hosts\nhint: --yes does it\n" {
 		t.Errorf("got %+v", r)
 	}
+	// The host without the container is no reason to leave the hint out.
+	r = h.run("stop", "app0")
+	if r.code != 1 || stopped() != 0 || r.out != "HOST0 | Would stop app0\n" || !strings.Contains(r.err, `crishim: HOST1: there is no container "app0"`) || !strings.Contains(r.err, "crishim: nothing is done yet: this is on 1 host\nhint: --yes does it\n") {
+		t.Errorf("got %+v", r)
+	}
 	if r := h.run("stop", "--dry-run", "common"); r.code != 0 || stopped() != 0 {
 		t.Errorf("got %+v", r)
 	}

@@ -170,3 +170,11 @@ func PodLook(p *runtimeapi.PodSandbox, o Options) Look {
 		Created: p.GetCreatedAt(), Age: age(p.GetCreatedAt(), o),
 	}
 }
+
+// Count returns a number with its noun: 1 pod, 2 pods.
+func Count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}

@@ -204,10 +204,11 @@ func (env *Env) onNodes(ctx context.Context, do func(context.Context, *Env) erro
 		shown = output.Merge(env.Out, parts, env.shown.Options)
 	}
 	failures = slices.DeleteFunc(failures, func(f *Failure) bool { return f == nil })
-	if err := Join(shown, failuresOf(failures, env.global.errorFormat == errorJSON)); err != nil || !try {
-		return err
+	err := Join(shown, failuresOf(failures, env.global.errorFormat == errorJSON))
+	if left := len(nodes) - len(failures); try && left > 0 {
+		err = Join(err, WithHint(fmt.Errorf("nothing is done yet: this is on %s", output.Count(left, env.several.what)), "--%s does it", flagYes))
 	}
-	return WithHint(fmt.Errorf("nothing is done yet: this is on %d %ss", len(nodes), env.several.what), "--%s does it", flagYes)
+	return err
 }
 
 // onOne runs a verb on one of several nodes.

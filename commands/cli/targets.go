@@ -240,10 +240,7 @@ func (b Batch[T]) announcement(crictl bool, found []target[T]) string {
 	if crictl && len(found) == 0 && b.Doing == "removing" {
 		return "No " + what + "s to remove"
 	}
-	lines := []string{fmt.Sprintf("%s %d %ss", b.Doing, len(found), what)}
-	if len(found) == 1 {
-		lines[0] = strings.TrimSuffix(lines[0], "s")
-	}
+	lines := []string{b.Doing + " " + output.Count(len(found), what)}
 	if len(found) > 0 {
 		lines[0] += ":"
 	}

@@ -78,7 +78,7 @@ func (o *whyOptions) run(ctx context.Context, env *cli.Env) error {
 	}
 	var targets []whyTarget
 	missing := cli.Each(names, func(name string) error {
-		found, err := whyTargets(pods, name)
+		found, err := whyTargets(pod.DefaultDirs(env.LookupEnv), pods, name)
 		targets = append(targets, found...)
 		return err
 	})
@@ -133,7 +133,7 @@ func warnOf(env *cli.Env, f *diagnose.Facts) {
 }
 
 // whyTargets resolves a name to pods, else to containers.
-func whyTargets(pods []*pod.Pod, ref string) (out []whyTarget, err error) {
+func whyTargets(dirs pod.Dirs, pods []*pod.Pod, ref string) (out []whyTarget, err error) {
 	found, err := findPods(pods, ref)
 	if err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func whyTargets(pods []*pod.Pod, ref string) (out []whyTarget, err error) {
 		out = append(out, t)
 	}
 	if len(out) == 0 {
-		err := noPodNamed(pods, ref)
+		err := noPodNamed(dirs, pods, ref)
 		return nil, cli.WithHint(errors.New(strings.Replace(err.Error(), "no pod", "no pod or container", 1)), "%s", cli.HintOf(err))
 	}
 	return out, nil
@@ -212,7 +212,11 @@ func (p *page) why(f *diagnose.Facts, t whyTarget) {
 
 func (p *page) node(f *diagnose.Facts, r diagnose.Report) {
 	if len(r.Findings) == 0 {
-		p.write("", fmt.Sprintf("nothing is wrong with the %d pods of this node", len(f.Pods)))
+		text := "there are no pods on this node"
+		if n := len(f.Pods); n > 0 {
+			text = "nothing is wrong with this node's " + output.Count(n, "pod")
+		}
+		p.write("", text)
 		return
 	}
 	for _, group := range diagnose.Groups(r.Findings) {

@@ -123,7 +123,7 @@ func (m *Model) about() []string {
 	if m.reverse {
 		order += " reversed"
 	}
-	shown := fmt.Sprintf("%s  %d pods  %d of %d containers run  sort %s", m.o.Runtime, pods, running, containers, order)
+	shown := fmt.Sprintf("%s  %s  %d of %s run  sort %s", m.o.Runtime, output.Count(pods, "pod"), running, output.Count(containers, "container"), order)
 	if m.filter != "" {
 		shown += "  filter " + m.filter
 	}
