@@ -151,7 +151,7 @@ func (c *completion) candidates(ctx context.Context) []candidate {
 	if args := c.app.args[c.verb]; args != nil {
 		out = append(out, args(ctx, c)...)
 	}
-	return out
+	return slices.DeleteFunc(out, func(one candidate) bool { return slices.Contains(c.args, one.value) })
 }
 
 func (c *completion) verbs() []candidate {
@@ -204,7 +204,9 @@ func (c *completion) flagValues(ctx context.Context) []candidate {
 		if c.flag == "columns" {
 			c.openList()
 		}
-		return named(flag.values())
+		return slices.DeleteFunc(named(flag.values()), func(one candidate) bool {
+			return slices.Contains(strings.Split(c.prefix[strings.IndexByte(c.prefix, '=')+1:], ","), one.value)
+		})
 	}
 	switch flags[i].Names()[0] {
 	case "pod":
@@ -225,6 +227,8 @@ func (c *completion) flagValues(ctx context.Context) []candidate {
 		return Namespaces(ctx, c)
 	case "container":
 		return c.containersOfPod(ctx)
+	case "signal":
+		return named(strings.Fields("HUP INT QUIT KILL USR1 USR2 TERM CONT STOP WINCH"))
 	case "get", "set":
 		if c.verb == "config" {
 			return named(client.ConfigKeys())
