@@ -164,13 +164,13 @@ func ParsePort(s string) (Port, error) {
 	}
 	p := Port{Address: address}
 	if p.Remote, err = portNumber(remote); err != nil || p.Remote == 0 {
-		return Port{}, fmt.Errorf("port %q: remote port %q is not a number from 1 to 65535", s, remote)
+		return Port{}, fmt.Errorf("invalid port %q: the remote port is not a number from 1 to 65535", s)
 	}
 	if local == "" {
 		return p, nil
 	}
 	if p.Local, err = portNumber(local); err != nil {
-		return Port{}, fmt.Errorf("port %q: local port %q is not a number from 0 to 65535", s, local)
+		return Port{}, fmt.Errorf("invalid port %q: the local port is not a number from 0 to 65535", s)
 	}
 	return p, nil
 }
@@ -190,6 +190,9 @@ func cutAddress(s string) (address, rest string, err error) {
 		address, rest, _ = strings.Cut(s, ":")
 		if address == "" {
 			return "", "", fmt.Errorf("port %q: the address is empty", s)
+		}
+		if _, err := strconv.Atoi(address); err == nil {
+			return "", "", fmt.Errorf("invalid port %q: must be [ADDRESS:]LOCAL:REMOTE, and %s is no address", s, address)
 		}
 		return address, rest, nil
 	}

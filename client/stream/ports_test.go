@@ -31,6 +31,7 @@ func TestParsePort(t *testing.T) {
 		{in: "[::1]:80", bad: true, want: Port{}},
 		{in: "[nonsense]:1:2", bad: true},
 		{in: ":8080:80", bad: true},
+		{in: "18080:80:90", bad: true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.in, func(t *testing.T) {
