@@ -162,7 +162,7 @@ func containerStatus(sandboxID string, c *runtimeapi.ContainerStatus) *pod.Conta
 	out := &pod.ContainerStatus{
 		ID: c.GetId(), Name: c.GetMetadata().GetName(), SandboxID: sandboxID, State: c.GetState(),
 		CreatedAt: timeOf(c.GetCreatedAt()), StartedAt: timeOf(c.GetStartedAt()), FinishedAt: timeOf(c.GetFinishedAt()),
-		ExitCode: int(c.GetExitCode()), Image: c.GetImage().GetImage(), ImageRef: c.GetImageRef(),
+		ExitCode: int(c.GetExitCode()), Image: c.GetImage().GetImage(), ImageRef: c.GetImageRef(), ImageID: c.GetImageId(),
 		Reason: c.GetReason(), Message: c.GetMessage(), RuntimeMessage: c.GetMessage(), LogPath: c.GetLogPath(), Labels: c.GetLabels(),
 		Annotations: c.GetAnnotations(), Mounts: c.GetMounts(), Resources: c.GetResources(),
 	}

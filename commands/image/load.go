@@ -83,9 +83,9 @@ func (o *loadOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 		case len(image.Names) == 0:
 			err = env.Say("Loaded image ID: %s", image.ID())
 			env.Note("the archive has no name for %s: `crishim load --as NAME` gives it one", image.ID())
-		default: // as docker, with the digest behind it
+		default: // as docker, with the id behind it
 			err = cli.Each(image.Names, func(name string) error {
-				return env.Say("Loaded image: %s (%s)", imagefile.Familiar(name), image.Target.Digest)
+				return env.Say("Loaded image: %s (%s)", imagefile.Familiar(name), image.ID())
 			})
 		}
 		if err != nil {

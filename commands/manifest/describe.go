@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -78,7 +79,7 @@ func (o *describeOptions) run(ctx context.Context, env *cli.Env) error {
 			found = podsWithContainer(pods, name)
 		}
 		if len(found) == 0 {
-			return noPodNamed(pods, name)
+			return noPodNamed(pod.DefaultDirs(env.LookupEnv), pods, name)
 		}
 		for _, p := range found {
 			f, err := facts.Collect(ctx, p)
@@ -281,8 +282,10 @@ func (p *page) container(d *kuberuntime.Description, c plan.ContainerView) {
 	p.indent = "  "
 	defer func() { p.indent = "" }()
 	image := c.Container.Image
-	if c.Status != nil && c.Status.ImageRef != "" && c.Status.ImageRef != image {
-		image += fmt.Sprintf(" (%.13s)", c.Status.ImageRef[strings.LastIndexByte(c.Status.ImageRef, ':')+1:])
+	if c.Status != nil {
+		if id := cmp.Or(c.Status.ImageID, c.Status.ImageRef); id != "" && id != image {
+			image += fmt.Sprintf(" (%.13s)", id[strings.LastIndexByte(id, ':')+1:])
+		}
 	}
 	p.line("Image", "%s", image)
 	command := strings.Join(append(slices.Clone(c.Container.Command), c.Container.Args...), " ")
@@ -305,7 +308,9 @@ func (p *page) container(d *kuberuntime.Description, c plan.ContainerView) {
 	}
 	p.line("Restarts", "%d", c.Status.RestartCount)
 	p.line("ID", "%.13s", c.Status.ID)
-	p.optional("Log", c.Status.LogPath)
+	if _, err := os.Lstat(c.Status.LogPath); err == nil {
+		p.optional("Log", c.Status.LogPath)
+	}
 	for _, m := range c.Status.Mounts {
 		mode := "rw"
 		if m.GetReadonly() {

@@ -190,7 +190,7 @@ type ContainerStatus struct {
 	State                            runtimeapi.ContainerState
 	CreatedAt, StartedAt, FinishedAt time.Time
 	ExitCode                         int
-	Image, ImageRef                  string
+	Image, ImageRef, ImageID         string
 	Hash                             uint64
 	RestartCount, Attempt            int
 	Reason, Message                  string
