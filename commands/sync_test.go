@@ -84,6 +84,11 @@ func TestSyncShowsWhatIsNotThere(t *testing.T) {
 	until(`default/web.*FailedCreatePodSandBox`, "top", "--once")
 	until(`(?m)^Pod: +default/web\nState: +FailedCreatePodSandBox, 0/1 ready`, "describe", "web")
 	until(`sync cannot read \S*/wrong.yaml: `, "why")
+	for _, verb := range []string{"describe", "delete"} {
+		if got := c.run(verb, "wrong.yaml"); got.code != 1 || !strings.Contains(got.err, "/wrong.yaml is a manifest with errors: `crishim why` shows them\n") {
+			t.Errorf("%s: %+v", verb, got)
+		}
+	}
 	until(`(?m)^$`, "pods", "-q")
 	stop()
 	until(`(?m)\A[^w]*web +[^w]*\z`, append([]string{"pods"}, columns...)...)

@@ -1,11 +1,15 @@
 package commands
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/commands/cli"
 )
@@ -66,6 +70,66 @@ func TestNameOfSeveralPods(t *testing.T) {
 	c.run(run...)
 	if got := c.run("rm", "-f", "dup"); got.code != 0 || len(logs()) != 0 {
 		t.Errorf("rm -f: %+v, logs %v", got, logs())
+	}
+}
+
+// TestHintsAtTheRightVerb: start of an ended container, -n with a number, and a file of the kernel.
+func TestHintsAtTheRightVerb(t *testing.T) {
+	t.Parallel()
+	c := podTest(t)
+	c.stub.Exit(c.stub.AddContainer(c.stub.AddPod("default", "web"), "web"), 0)
+	c.stub.AddContainer(c.stub.AddPod("default", "up"), "up")
+	for line, want := range map[string]string{
+		"start web":                                "hint: it has ended, and CRI starts a container once; `crishim restart web` runs it again\n",
+		"cp up:/proc/version .":                    "crishim: /proc/version is the kernel's: its files have no size, and cannot be copied\nhint: `crishim exec up cat /proc/version` prints one\n",
+		"port-forward up 18080:80:90":              `crishim: invalid port "18080:80:90": must be [ADDRESS:]LOCAL:REMOTE, and 18080 is no address`,
+		"sync " + filepath.Join(t.TempDir(), "no"): "crishim: there is no directory ",
+	} {
+		if got := c.run(strings.Fields(line)...); got.code == 0 || !strings.Contains(got.err, want) || strings.HasPrefix(line, "sync") && got.code != 2 {
+			t.Errorf("%s: %+v", line, got)
+		}
+	}
+	c.terminal = true
+	for _, verb := range []string{"ps", "pods"} {
+		if got := c.run(verb, "-n", "5"); got.code != 0 || !strings.Contains(got.err, "hint: -n is the namespace, and there is no 5; `--last 5` is the number, and so is -n with --compat=crictl\n") {
+			t.Errorf("%s: %+v", verb, got)
+		}
+		if got := c.run(verb, "-n", "none"); got.code != 0 || strings.Contains(got.err, "--last") {
+			t.Errorf("%s: %+v", verb, got)
+		}
+	}
+}
+
+// TestRunOutOfMemory says why the status is that of a kill.
+func TestRunOutOfMemory(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		return // run makes no log then, and attaches: the container would have to run
+	}
+	c := podTest(t)
+	var once sync.Once
+	c.stub.Before("ContainerStatus", func(context.Context) {
+		for _, call := range c.stub.Calls() {
+			if r, ok := call.Request.(*runtimeapi.StartContainerRequest); ok {
+				once.Do(func() {
+					c.stub.Log(r.GetContainerId(), "stdout", "out")
+					c.stub.ExitFor(r.GetContainerId(), 137, "OOMKilled")
+				})
+			}
+		}
+	})
+	if got := c.run("run", "--rm", "--name", "big", "busybox:1"); got.code != 137 || got.out != "out\n" || got.err != "crishim: warning: the container ran out of memory and was killed\n" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestSyncOnceOfAWrongManifest has the status of wrong input, as apply.
+func TestSyncOnceOfAWrongManifest(t *testing.T) {
+	t.Parallel()
+	c := podTest(t)
+	directory := filepath.Dir(c.file("wrong.yaml", "kind: Pod\n"))
+	if got := c.run("sync", "--once", "--wait", directory); got.code != 2 || !strings.Contains(got.err, "wrong.yaml") {
+		t.Errorf("got %+v", got)
 	}
 }
 

@@ -61,7 +61,7 @@ func ParseFormat(s string) (Format, error) {
 		}
 		return newJSONPath(template)
 	}
-	return Format{}, fmt.Errorf("unknown output format %q: must be %s", s, FormatNames())
+	return Format{}, fmt.Errorf("unknown output format %q: must be one of %s", s, strings.ReplaceAll(FormatNames(), "|", ", "))
 }
 
 // ForMachines reports whether the format is meant for programs.

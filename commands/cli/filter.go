@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	urfave "github.com/urfave/cli/v2"
@@ -118,6 +120,19 @@ func (f *Filter) Given() bool {
 
 // Last returns the number of --last or --latest, 0 for all.
 func (f *Filter) Last() int { return f.last }
+
+// LastHint returns a hint if -n has a number that is no namespace: it is --last in crictl and docker.
+func (f *Filter) LastHint(ctx context.Context, conn *client.Conn) string {
+	n := f.In.Namespace
+	if _, err := strconv.ParseUint(n, 10, 16); err != nil {
+		return ""
+	}
+	pods, err := PodNames(ctx, conn)
+	if err != nil || slices.ContainsFunc(slices.Collect(maps.Values(pods)), func(m *runtimeapi.PodSandboxMetadata) bool { return m.GetNamespace() == n }) {
+		return ""
+	}
+	return fmt.Sprintf("hint: -n is the namespace, and there is no %s; `--last %[1]s` is the number, and so is -n with --compat=crictl", n)
+}
 
 // Check completes a filter. By default only running containers are chosen.
 func (f *Filter) Check(containers bool) error {

@@ -112,7 +112,8 @@ func Detached(err error, s stream.Streams, what string) error {
 const endPeriod = 20 * time.Millisecond
 
 // WaitExitStatus waits for a container to end, and returns its exit status as an error unless that is 0.
-func WaitExitStatus(ctx context.Context, conn *client.Conn, id string) error {
+// It warns of a container that ran out of memory, whose status is that of any kill.
+func WaitExitStatus(ctx context.Context, env *Env, conn *client.Conn, id string) error {
 	for {
 		res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
 		switch {
@@ -124,6 +125,9 @@ func WaitExitStatus(ctx context.Context, conn *client.Conn, id string) error {
 			return fmt.Errorf("the status of the container is not known: %w", err)
 		}
 		if st := res.GetStatus(); st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
+			if st.GetReason() == "OOMKilled" {
+				env.Warn("the container ran out of memory and was killed")
+			}
 			if code := st.GetExitCode(); code != 0 {
 				return &stream.ExitError{Code: int(code)}
 			}

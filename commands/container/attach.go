@@ -61,5 +61,5 @@ func (o *attachOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, endTimeout, errors.New("the session has ended, and the container keeps running"))
 	defer cancel()
-	return cli.WaitExitStatus(ctx, conn, c.GetId())
+	return cli.WaitExitStatus(ctx, env, conn, c.GetId())
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/commands/container/archive"
 )
 
@@ -132,6 +133,9 @@ func (p *copier) archiveOptions() archive.Options {
 // download reads a tar stream from the container, which is not trusted: archive.Unpack keeps everything below the
 // destination.
 func (p *copier) download(ctx context.Context) error {
+	if file := path.Clean("/" + p.from); isKernels(file) {
+		return cli.WithHint(fmt.Errorf("%s is the kernel's: its files have no size, and cannot be copied", file), "`crishim exec %s cat %s` prints one", p.container, argv.ShellWords(file))
+	}
 	dir, name := splitRemote(p.from)
 	if p.to == "-" {
 		return p.files.read(ctx, dir, name, p.env.Out)
@@ -159,6 +163,12 @@ func (p *copier) download(ctx context.Context) error {
 	err = p.files.read(ctx, dir, name, w)
 	w.CloseWithError(err) // nil is the end of the stream
 	return cmp.Or(err, <-unpacked)
+}
+
+// isKernels reports whether a path is below /proc or /sys, and does not lead to the files of a process.
+func isKernels(file string) bool {
+	below := strings.HasPrefix(file, "/proc/") || strings.HasPrefix(file, "/sys/")
+	return below && !strings.Contains(file+"/", "/root/") && !strings.Contains(file+"/", "/cwd/")
 }
 
 // splitRemote returns the directory for tar to change to and the name to archive, which never begins with a dash.

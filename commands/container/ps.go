@@ -56,6 +56,11 @@ func (o *psOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 			named := cli.NamePods(ctx, conn, []*runtimeapi.Container{failed})
 			env.PointToDescribe(cli.SourceOf(named[0]), failed.GetId())
 		}
+		if len(containers) == 0 && o.view.ForPeople() && err == nil {
+			if hint := o.filter.LastHint(ctx, conn); hint != "" {
+				env.Note("%s", hint)
+			}
+		}
 		if name := o.filter.Name.Regexp; name != nil && len(containers) == 0 && o.view.ForPeople() && err == nil {
 			env.Note("hint: --all has containers that have ended, too; `crishim pods --name %s` looks for pods", argv.ShellWords(name.String()))
 		}

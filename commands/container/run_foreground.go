@@ -46,7 +46,7 @@ func (r *runner) foreground(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return cli.WaitExitStatus(ctx, r.conn, r.containerID)
+	return cli.WaitExitStatus(ctx, r.env, r.conn, r.containerID)
 }
 
 // attached attaches all streams. If the container has ended before, its output is in the log.
@@ -72,7 +72,7 @@ func (r *runner) attached(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	return cli.WaitExitStatus(ctx, r.conn, r.containerID)
+	return cli.WaitExitStatus(ctx, r.env, r.conn, r.containerID)
 }
 
 // follow copies the log until the container ends: from the file, or from the engine if path is empty.

@@ -32,9 +32,12 @@ func (o *startOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn)
 		What: "created container", InTurn: true,
 		// crictl stops at the first failure.
 		Skip: func(*cli.Env, cli.ContainerTarget) (bool, error) { return env.Compat && failed, nil },
-		Do: func(_ *cli.Env, c cli.ContainerTarget) error {
+		Do: func(env *cli.Env, c cli.ContainerTarget) error {
 			_, err := conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.Object.GetId()})
 			failed = failed || err != nil
+			if err != nil && !env.Compat && c.Object.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
+				err = cli.WithHint(err, "it has ended, and CRI starts a container once; `crishim restart %s` runs it again", c.Called())
+			}
 			return err
 		},
 		Done: "%s",

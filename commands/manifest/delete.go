@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -221,10 +222,10 @@ func (o *deleteOptions) find(ctx context.Context, r *podRuntime, pods []*pod.Pod
 		case len(one) == 0 && err == nil && o.ignoreMissing:
 			continue
 		case len(one) == 0 && err == nil && len(o.files) > 0:
-			missing = cli.Join(missing, noPodNamed(pods, name))
+			missing = cli.Join(missing, noPodNamed(r.dirs, pods, name))
 			continue
 		case err == nil && len(one) == 0:
-			err = noPodNamed(pods, name)
+			err = noPodNamed(r.dirs, pods, name)
 			if strings.Contains(name, "/") && len(podsWithContainer(pods, name)) > 0 {
 				err = cli.WithHint(errors.New(err.Error()), "it is a container; `crishim stop %s` and `crishim rm %[1]s` are for those", name)
 			}
@@ -358,7 +359,14 @@ func ambiguous(name string, pods []*pod.Pod) error {
 	return cli.WithHint(fmt.Errorf("%s is ambiguous: %d pods match", cli.Quote(name), len(pods)), "give one of these UIDs: %s", strings.Join(uids, ", "))
 }
 
-func noPodNamed(pods []*pod.Pod, name string) error {
+// noPodNamed returns the error about an unknown name. Manifests with errors are in the list of pods.
+func noPodNamed(dirs pod.Dirs, pods []*pod.Pod, name string) error {
+	err := fmt.Errorf("there is no pod %s", cli.Quote(name))
+	for _, wrong := range kuberuntime.InvalidManifests(dirs) {
+		if filepath.Base(wrong.File) == name {
+			return cli.WithHint(err, "%s is a manifest with errors: `crishim why` shows them", wrong.File)
+		}
+	}
 	var known []string
 	for _, p := range pods {
 		if strings.Contains(name, "/") || p.Namespace != "default" {
@@ -372,5 +380,5 @@ func noPodNamed(pods []*pod.Pod, name string) error {
 	if best := suggest.Closest(name, known); best != "" {
 		hint = "did you mean " + best + "? " + hint
 	}
-	return cli.WithHint(fmt.Errorf("there is no pod %s", cli.Quote(name)), "%s", hint)
+	return cli.WithHint(err, "%s", hint)
 }

@@ -3,6 +3,7 @@ package manifest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -19,6 +20,7 @@ import (
 	"github.com/crishim/crishim/internal/gogc"
 	"github.com/crishim/crishim/internal/metricsserver"
 	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/output"
 )
 
@@ -89,7 +91,13 @@ func (o *syncOptions) check(env *cli.Env, c *urfave.Context) error {
 	case o.once && o.metrics != "":
 		return cli.Usagef("--metrics-addr cannot be used with --once")
 	}
-	return cmp.Or(checkImagePolicy(o.loop.Images), cli.ArgCount(c, 1, 1), o.runtime.plugins.Load(env))
+	if err := cmp.Or(checkImagePolicy(o.loop.Images), cli.ArgCount(c, 1, 1), o.runtime.plugins.Load(env)); err != nil {
+		return err
+	}
+	if !cli.IsDir(o.loop.Dir) {
+		return cli.BadInput(fmt.Errorf("there is no directory %s", o.loop.Dir))
+	}
+	return nil
 }
 
 func (o *syncOptions) run(ctx context.Context, env *cli.Env) error {
@@ -104,12 +112,13 @@ func (o *syncOptions) run(ctx context.Context, env *cli.Env) error {
 	}
 	defer r.close()
 	o.loop.Problem = func(what string, err error) { // of the directory or the runtime as a whole
+		now := env.Now().Format(time.TimeOnly)
 		if err == nil {
-			fmt.Fprintf(env.Err, "%s: fine\n", what)
+			fmt.Fprintf(env.Err, "%s %s: the problem is solved\n", now, what)
 			return
 		}
 		for _, one := range cli.Failures(err) {
-			env.Warn("%s: %s", what, cli.Sentence(env, one))
+			env.Warn("%s %s: %s", now, what, cli.Sentence(env, one))
 		}
 	}
 	loop, err := r.NewLoop(o.loop)
@@ -120,7 +129,14 @@ func (o *syncOptions) run(ctx context.Context, env *cli.Env) error {
 	if o.once {
 		ctx, cancel := o.wait.limit(ctx)
 		defer cancel()
-		return loop.RunOnce(ctx, o.wait.Wait)
+		var errs []error
+		for _, err := range cli.Failures(loop.RunOnce(ctx, o.wait.Wait)) {
+			if _, wrong := errors.AsType[*manifest.Error](err); wrong {
+				err = cli.BadInput(err)
+			}
+			errs = append(errs, err)
+		}
+		return cli.Join(errs...)
 	}
 	if o.metrics != "" {
 		mux := http.NewServeMux()

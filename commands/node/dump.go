@@ -83,7 +83,7 @@ func (o *dumpOptions) run(ctx context.Context, env *cli.Env) error {
 	if err != nil {
 		return err
 	}
-	if o.logs == bundle.LogsNone {
+	if !slices.ContainsFunc(r.Files, func(f bundle.File) bool { return strings.HasPrefix(f.Name, "logs/") }) {
 		env.Note("crishim: no logs are in it")
 	} else {
 		env.Note("crishim: logs hold whatever containers print: look at them before you send this, or use --logs none")

@@ -52,6 +52,11 @@ func (o *podsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 			return err
 		}
 		err = output.Pods(env.Out, &runtimeapi.ListPodSandboxResponse{Items: pods}, o.view.Options)
+		if len(pods) == 0 && o.view.ForPeople() && err == nil {
+			if hint := o.filter.LastHint(ctx, conn); hint != "" {
+				env.Note("%s", hint)
+			}
+		}
 		called := func(p *runtimeapi.PodSandbox) cli.Source {
 			return cli.Source{Namespace: p.GetMetadata().GetNamespace(), Pod: p.GetMetadata().GetName()}
 		}

@@ -54,7 +54,7 @@ func (n *Node) addDisk(directory string) {
 		return
 	}
 	n.DiskTotal = int64(fs.Blocks) * fs.Bsize
-	n.DiskUsed = n.DiskTotal - int64(fs.Bfree)*fs.Bsize
+	n.DiskUsed = n.DiskTotal - int64(fs.Bavail)*fs.Bsize // as doctor and the kubelet: what is reserved for root is used
 }
 
 // line is the node in words, fewer where there is no room.
