@@ -140,8 +140,8 @@ func KnownSocket(name string) string {
 const DockerSocket = "/var/run/docker.sock"
 
 // discover probes the known sockets and the Docker engines concurrently. It chooses the ready socket with the highest
-// precedence, else the engine. With all it waits for every result. Only the chosen candidate stays open. Early kubelets
-// had the flag --container-runtime for this choice.
+// precedence, else the engine. With all it waits for every result. Only the chosen candidate stays open. The kubelet's
+// former flag for this choice was --container-runtime.
 func (o *Options) discover(ctx context.Context, all bool) ([]found, error) {
 	pctx, cancel := context.WithTimeout(ctx, o.probeTimeout())
 	defer cancel()
