@@ -226,7 +226,7 @@ func under(path, prefix string) bool {
 // no package can mend. All others end with test.Missing, which fails in CI.
 var skips = []string{
 	"CRISHIM_NO_ENGINE is 1", "SOAK=5m", "long", // somebody wants it so
-	"cgroup v1", "no FUSE here", "no IPv6 loopback", "this host forbids it", // properties of the kernel and its limits
+	"cgroup v2", "no FUSE here", "no IPv6 loopback", "this host forbids it", // properties of the kernel and its limits
 	"not on a unix socket", "not behind a unix socket", "engine on a unix socket", // of the engine that was given
 	"kubenet is in use",
 	"hack/arm64.sh runs this", // which make verify does

@@ -3,6 +3,7 @@ package shim_test
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -243,10 +244,23 @@ func TestMounts(t *testing.T) {
 	}
 }
 
+// cgroup2 reports whether the engine's host has cgroup v2 alone.
+func cgroup2() bool {
+	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
+	return err == nil
+}
+
 func TestResources(t *testing.T) {
 	t.Parallel()
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
-		t.Skip("this test reads cgroup v1 files")
+	look := "cd /sys/fs/cgroup; cat memory/memory.limit_in_bytes memory/memory.memsw.limit_in_bytes cpu/cpu.shares cpu/cpu.cfs_quota_us " +
+		"cpu/cpu.cfs_period_us cpuset/cpuset.cpus cpuset/cpuset.mems pids/pids.max /proc/1/oom_score_adj"
+	created, updated, kubelets := "67108864 100663296 512 50000 100000 0 0 77 200", "134217728 167772160 1024 70000 100000 0 0 77 200",
+		"100663296 100663296 2048 80000 100000 0 0 77 300"
+	if cgroup2() {
+		look = "cd /sys/fs/cgroup; cat memory.max memory.swap.max cpu.weight cpu.max cpuset.cpus cpuset.mems pids.max /proc/1/oom_score_adj memory.high memory.min"
+		// Weights are those of runc before 1.3.2.
+		created, updated, kubelets = "67108864 33554432 20 50000 100000 0 0 77 200 max 0", "134217728 33554432 39 70000 100000 0 0 77 200 max 0",
+			"100663296 0 79 80000 100000 0 0 77 300 79998976 9998336"
 	}
 	c := newCRI(t)
 	p := c.pod(t, nil)
@@ -256,18 +270,17 @@ func TestResources(t *testing.T) {
 		MemorySwapLimitInBytes: 96 << 20, Unified: map[string]string{"pids.max": "77"},
 	}
 	id := p.start(t, config)
-	const look = "cd /sys/fs/cgroup; cat memory/memory.limit_in_bytes memory/memory.memsw.limit_in_bytes cpu/cpu.shares cpu/cpu.cfs_quota_us " +
-		"cpu/cpu.cfs_period_us cpuset/cpuset.cpus cpuset/cpuset.mems pids/pids.max /proc/1/oom_score_adj"
-	if got, want := execOutput(t, c, id, look), "67108864\n100663296\n512\n50000\n100000\n0\n0\n77\n200\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+	limits := func() string { return strings.Join(strings.Fields(execOutput(t, c, id, look)), " ") }
+	if got := limits(); got != created {
+		t.Errorf("got %q, want %q", got, created)
 	}
 	if _, err := c.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{
 		ContainerId: id, Linux: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 128 << 20, CpuShares: 1024, CpuQuota: 70000},
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := execOutput(t, c, id, look), "134217728\n167772160\n1024\n70000\n100000\n0\n0\n77\n200\n"; got != want {
-		t.Errorf("after the update: got %q, want %q", got, want)
+	if got := limits(); got != updated {
+		t.Errorf("after the update: got %q, want %q", got, updated)
 	}
 	r := c.status(t, id).GetResources().GetLinux()
 	if r.GetMemoryLimitInBytes() != 128<<20 || r.GetMemorySwapLimitInBytes() != 160<<20 || r.GetCpuShares() != 1024 || r.GetCpuQuota() != 70000 || r.GetCpuPeriod() != 100000 ||
@@ -283,11 +296,97 @@ func TestResources(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := execOutput(t, c, id, look), "100663296\n100663296\n2048\n80000\n100000\n0\n0\n77\n300\n"; got != want {
-		t.Errorf("after the kubelet's update: got %q, want %q", got, want)
+	if got := limits(); got != kubelets {
+		t.Errorf("after the kubelet's update: got %q, want %q", got, kubelets)
 	}
 	if _, err := c.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{ContainerId: "none"}); status.Code(err) != codes.NotFound {
 		t.Errorf("unknown container: got %v, want NotFound", err)
+	}
+}
+
+// TestUnifiedResources: a container has the cgroup v2 files that the engine has no fields for from its start on, they
+// outlive a reload of systemd, and a value that the kernel refuses ends the start.
+func TestUnifiedResources(t *testing.T) {
+	t.Parallel()
+	if !cgroup2() {
+		t.Skip("this test needs cgroup v2; hack/vm.sh has it")
+	}
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	config := shell("unified", idle)
+	config.Linux.Resources = &runtimeapi.LinuxContainerResources{
+		MemoryLimitInBytes: 64 << 20, Unified: map[string]string{
+			"memory.high": "50331648", "memory.min": "4194304", "memory.low": "8388608", "memory.swap.max": "1048576", "memory.oom.group": "1",
+			"cpu.idle": "0", "pids.max": "50",
+		},
+		HugepageLimits: []*runtimeapi.HugepageLimit{{PageSize: "2MB", Limit: 4 << 20}},
+	}
+	id := p.start(t, config)
+	const look = "cd /sys/fs/cgroup; cat memory.max memory.high memory.min memory.low memory.swap.max memory.oom.group pids.max hugetlb.2MB.max"
+	const want = "67108864 50331648 4194304 8388608 1048576 1 50 4194304"
+	if got := strings.Join(strings.Fields(execOutput(t, c, id, look)), " "); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if out, err := exec.Command("systemctl", "daemon-reload").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	// systemd before 253 has no property for memory.oom.group.
+	reloaded := strings.Replace(want, " 1 50", " 0 50", 1)
+	if got := strings.Join(strings.Fields(execOutput(t, c, id, look)), " "); got != want && got != reloaded {
+		t.Errorf("after systemctl daemon-reload: got %q, want %q", got, want)
+	}
+	// The engine's update of memory makes systemd write all files of memory again.
+	for _, update := range []*runtimeapi.LinuxContainerResources{
+		{Unified: map[string]string{"memory.oom.group": "1", "memory.high": "50331648"}},
+		{MemoryLimitInBytes: 64 << 20, MemorySwapLimitInBytes: 65 << 20},
+		{CpuQuota: 30000, CpuPeriod: 100000, Unified: map[string]string{"memory.high": "no number", "memory.oom.group": "1"}},
+	} {
+		if _, err := c.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: update}); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(strings.Fields(execOutput(t, c, id, look)), " "); got != want {
+			t.Errorf("after the update %v: got %q, want %q", update, got, want)
+		}
+	}
+	if got, want := execOutput(t, c, id, "cat /sys/fs/cgroup/cpu.max"), "30000 100000\n"; got != want {
+		t.Errorf("after an update with a wrong value: got %q, want %q", got, want)
+	}
+	config = shell("refused", idle)
+	config.Linux.Resources = &runtimeapi.LinuxContainerResources{Unified: map[string]string{"memory.high": "no number"}}
+	if _, err := c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: p.create(t, config)}); err == nil || !strings.Contains(err.Error(), "memory.high") {
+		t.Errorf("a value that the kernel refuses: got %v", err)
+	}
+}
+
+// TestOutOfMemory: a container that the kernel ends has the reason, also when all of its processes go together, and
+// one whose child is ended lives on.
+func TestOutOfMemory(t *testing.T) {
+	t.Parallel()
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	const fill = "x=aaaaaaaaaaaaaaaa; while :; do x=$x$x; done"
+	for name, unified := range map[string]map[string]string{"alone": nil, "group": {"memory.oom.group": "1"}} {
+		if unified != nil && !cgroup2() {
+			continue
+		}
+		config := shell(name, "sleep 1000 & sleep 1000 & "+fill)
+		config.Linux.Resources = &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 16 << 20, Unified: unified}
+		if s := c.exited(t, p.start(t, config)); s.GetReason() != "OOMKilled" || s.GetExitCode() != 137 {
+			t.Errorf("%s: got %s %d", name, s.GetReason(), s.GetExitCode())
+		}
+	}
+	config := shell("child", "sh -c '"+fill+"'; echo status $?; "+idle)
+	config.Linux.Resources = &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 16 << 20}
+	id := p.start(t, config)
+	test.Until(t, "the child has ended", func() bool { return strings.Contains(c.logs(t, id), "status 137") })
+	if s := c.status(t, id); s.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		t.Errorf("the child was ended: got %v", s)
+	}
+	if _, err := c.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 30}); err != nil {
+		t.Fatal(err)
+	}
+	if s := c.status(t, id); s.GetExitCode() != 0 {
+		t.Errorf("stopped after its child was ended: got %s %d", s.GetReason(), s.GetExitCode())
 	}
 }
 

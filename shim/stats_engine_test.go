@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -218,16 +219,25 @@ func TestUnsupportedSayWhy(t *testing.T) {
 // TestPodCgroupCountsThePod checks that a pod's stats are those of the kubelet's pod cgroup.
 func TestPodCgroupCountsThePod(t *testing.T) {
 	t.Parallel()
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
-		t.Skip("this test knows the paths of cgroup v1")
-	}
 	c := newCRI(t)
+	info, err := c.engine.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	// Remove the cgroups, as the kubelet would. Registered first, so that it runs after the pod is removed.
 	var parent string
 	t.Cleanup(func() {
+		if info.CgroupDriver == "systemd" {
+			if out, err := exec.Command("systemctl", "stop", "crishimtest.slice").CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		}
 		groups, err := filepath.Glob("/sys/fs/cgroup/*" + parent)
 		if err != nil || parent == "" {
 			t.Error("nothing is known of the groups:", parent, err)
+		}
+		if cgroup2() {
+			groups = []string{"/sys/fs/cgroup" + parent}
 		}
 		for _, group := range groups {
 			if err := errors.Join(os.Remove(group), os.Remove(filepath.Dir(group))); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -237,11 +247,21 @@ func TestPodCgroupCountsThePod(t *testing.T) {
 	})
 	p := c.pod(t, func(config *runtimeapi.PodSandboxConfig) {
 		parent = "/crishim-test/pod" + config.GetMetadata().GetUid()
+		if info.CgroupDriver == "systemd" { // as the kubelet names it
+			parent = "/crishimtest.slice/crishimtest-pod" + strings.ReplaceAll(config.GetMetadata().GetUid(), "-", "_") + ".slice"
+		}
 		config.Linux.CgroupParent = parent
 	})
 	id := startBusy(t, c, p)
 	if s := c.status(t, id); s.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		t.Fatalf("got %v", s)
+	}
+	if cgroup2() {
+		for _, id := range []string{p.id, id} {
+			if found, err := filepath.Glob("/sys/fs/cgroup" + parent + "/*" + id + "*"); err != nil || len(found) != 1 {
+				t.Errorf("the pod's cgroup has %v of %s, %v", found, id, err)
+			}
+		}
 	}
 	before, err := c.PodSandboxStats(t.Context(), &runtimeapi.PodSandboxStatsRequest{PodSandboxId: p.id})
 	if err != nil {

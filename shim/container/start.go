@@ -115,6 +115,7 @@ func (s *Service) applyLimits(ctx context.Context, m state.FoundContainer) error
 	}
 	cgroups, err := host.Cgroups(c.State.Pid, c.ID)
 	if err == nil {
+		cgroups.TellSystemd(ctx, l.Files)
 		err = writeLimits(cgroups, l.Files)
 	} else {
 		err = fmt.Errorf("the limits %v need the engine's host: %w", slices.Collect(maps.Keys(l.Files)), err)

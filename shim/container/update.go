@@ -3,6 +3,10 @@ package container
 import (
 	"context"
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
@@ -42,6 +46,8 @@ func (s *Service) update(ctx context.Context, wanted *runtimeapi.LinuxContainerR
 	if _, err := convert.CgroupFiles(wanted, true); err != nil { // errors that do not depend on the host
 		return err
 	}
+	groups, elsewhere := host.Cgroups(m.Detail.State.Pid, m.Detail.ID) // also of one that does not run
+	before := readFiles(groups, systemdResets)
 	answer, err := s.Engine.ContainerUpdate(ctx, m.Detail.ID, container.UpdateConfig{Resources: resources})
 	if err != nil {
 		return err
@@ -49,13 +55,32 @@ func (s *Service) update(ctx context.Context, wanted *runtimeapi.LinuxContainerR
 	if err := s.checkWarnings(answer.Warnings, resources, m.Detail.ID); err != nil {
 		return err
 	}
-	s.updateOthers(wanted, m)
+	s.updateOthers(ctx, wanted, m, groups, elsewhere)
+	after := readFiles(groups, systemdResets)
+	maps.DeleteFunc(before, func(name, value string) bool { return after[name] == value || wanted.GetUnified()[name] != "" })
+	if err := writeLimits(groups, before); err != nil {
+		s.Log.Warn("the update has reset limits of a container", "id", m.Detail.ID, "err", err)
+	}
 	return nil
+}
+
+// systemdResets are the cgroup v2 files that systemd sets to its own values when it changes another limit of memory.
+var systemdResets = []string{"memory.oom.group", "memory.min", "memory.low", "memory.high"}
+
+// readFiles reads files of a cgroup of version 2. Files that cannot be read are left out.
+func readFiles(groups host.CgroupDirs, names []string) map[string]string {
+	files := map[string]string{}
+	for _, name := range names {
+		if text, err := os.ReadFile(filepath.Join(groups[""], name)); groups.V2() && err == nil {
+			files[name] = strings.TrimSpace(string(text))
+		}
+	}
+	return files
 }
 
 // updateOthers changes resources that the engine cannot update, as far as the host allows. Kubelets since 1.35 send all
 // resources with each change, so an error is logged once and does not fail the request.
-func (s *Service) updateOthers(wanted *runtimeapi.LinuxContainerResources, m state.FoundContainer) {
+func (s *Service) updateOthers(ctx context.Context, wanted *runtimeapi.LinuxContainerResources, m state.FoundContainer, groups host.CgroupDirs, elsewhere error) {
 	cannot := func(name string, err error) {
 		if err == nil {
 			return
@@ -64,10 +89,10 @@ func (s *Service) updateOthers(wanted *runtimeapi.LinuxContainerResources, m sta
 			s.Log.Warn("a resource of containers cannot be changed", "resource", name, "id", m.Detail.ID, "err", err)
 		}
 	}
-	groups, elsewhere := host.Cgroups(m.Detail.State.Pid, m.Detail.ID) // also set for a container that does not run
 	files, err := convert.CgroupFiles(wanted, elsewhere != nil || groups.V2())
 	cannot("unified", err)
 	has, _ := readLimits(m.Limits) // the status RPC logs the error
+	groups.TellSystemd(ctx, files)
 	for name, value := range files {
 		switch {
 		case elsewhere == nil:

@@ -2,11 +2,14 @@ package host
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -67,6 +70,30 @@ func (d CgroupDirs) SetOOMScore(first, score int) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// systemdProperties are the properties of a scope that systemd writes into files of its cgroup.
+var systemdProperties = map[string]string{"memory.high": "MemoryHigh", "memory.low": "MemoryLow", "memory.min": "MemoryMin"}
+
+// TellSystemd sets limits of a container as properties of its scope, if it has one. Without them systemd would reset the
+// files at each daemon-reload. Files must be written after it: systemd also resets files without a property, such as
+// memory.oom.group. Errors are ignored, because writing the file finds a wrong value.
+func (d CgroupDirs) TellSystemd(ctx context.Context, files map[string]string) {
+	scope := filepath.Base(d[""])
+	var properties []string
+	for file, property := range systemdProperties {
+		switch _, err := strconv.ParseUint(files[file], 10, 64); {
+		case err == nil:
+			properties = append(properties, property+"="+files[file])
+		case files[file] == "max":
+			properties = append(properties, property+"=infinity")
+		}
+	}
+	if !d.V2() || !strings.HasSuffix(scope, ".scope") || len(properties) == 0 {
+		return
+	}
+	slices.Sort(properties)
+	_ = exec.CommandContext(ctx, "systemctl", slices.Concat([]string{"set-property", "--runtime", "--", scope}, properties)...).Run()
 }
 
 // Cgroups finds the cgroup of a container's process. The container's id in the cgroup's name proves that the engine's

@@ -102,3 +102,25 @@ func TestNetNS(t *testing.T) {
 		}
 	}
 }
+
+// TestSystemdIsTold has systemctl write down its arguments.
+func TestSystemdIsTold(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "systemctl"), []byte("#!/bin/sh\necho \"$@\" >>\"$TOLD\"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	told := filepath.Join(dir, "told")
+	t.Setenv("TOLD", told)
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	files := map[string]string{"memory.high": "1048576", "memory.min": "max", "memory.low": "no number", "pids.max": "5"}
+	for _, dirs := range []CgroupDirs{
+		{"": "/sys/fs/cgroup/system.slice/docker-1.scope"}, {"": "/sys/fs/cgroup/docker/1"}, {"memory": "/sys/fs/cgroup/memory/docker-1.scope"},
+	} {
+		dirs.TellSystemd(t.Context(), files)
+	}
+	CgroupDirs{"": "/sys/fs/cgroup/docker-2.scope"}.TellSystemd(t.Context(), map[string]string{"pids.max": "5"})
+	const want = "set-property --runtime -- docker-1.scope MemoryHigh=1048576 MemoryMin=infinity\n"
+	if got, err := os.ReadFile(told); err != nil || string(got) != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}
