@@ -318,7 +318,7 @@ func TestTemplatesExist(t *testing.T) {
 func verbs(t *testing.T) (names []string) {
 	t.Helper()
 	var out bytes.Buffer
-	env := cli.SystemEnv("")
+	env := cli.SystemProcess("")
 	env.Out = &out
 	if code := commands.Main(t.Context(), []string{"crishim", "help", "all"}, env); code != 0 {
 		t.Fatalf("--help ends with %d", code)

@@ -67,7 +67,7 @@ func importRules() []importRule {
 		{"", "go.opentelemetry.io/otel/exporters", nil, "spans are collected and sent in one place; others are given a tracer"},
 		{"", "charm.land", nil, "screens are drawn in commands/node/top and commands/cli/live"},
 		{"", "github.com/charmbracelet", nil, "screens are drawn in commands/node/top and commands/cli/live"},
-		{"", "github.com/moby/term", nil, "terminals are handled in client/stream; the prompt for a password and kubectl's exec are others"},
+		{"", "github.com/moby/term", nil, "terminals are handled in client/stream; kubectl's exec is another"},
 		{"client", "github.com/docker/docker", nil, "Docker types stop at the shim: the client sees CRI"},
 		{"commands", "github.com/docker/docker", nil, "Docker types stop at the shim: commands see CRI"},
 		{"output", "github.com/docker/docker", nil, "Docker types stop at the shim: output sees CRI"},
@@ -113,7 +113,7 @@ var homes = map[string][]string{
 	"go.opentelemetry.io/otel/exporters": {"commands/cli/tracing.go"},
 	"charm.land":                         {"commands/node/top", "commands/cli/live"},
 	"github.com/charmbracelet":           {"commands/node/top", "commands/cli/live"},
-	"github.com/moby/term":               {"client/stream", "commands/cli/terminal.go", "kubectl/exec.go"}, // the prompt for a password; an exec of kubectl
+	"github.com/moby/term":               {"client/stream", "kubectl/exec.go"}, // an exec of kubectl
 }
 
 // TestImportRules holds the layout of docs/architecture.md: who may import whom, and where

@@ -14,5 +14,5 @@ import (
 var version string
 
 func main() {
-	os.Exit(commands.Main(context.Background(), os.Args, cli.SystemEnv(version)))
+	os.Exit(commands.Main(context.Background(), os.Args, cli.SystemProcess(version)))
 }

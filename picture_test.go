@@ -28,7 +28,7 @@ const (
 )
 
 func program() {
-	env := cli.SystemEnv(version)
+	env := cli.SystemProcess(version)
 	if ahead, err := time.ParseDuration(os.Getenv(later)); err == nil {
 		env.Now = func() time.Time { return time.Now().Add(ahead) }
 	}

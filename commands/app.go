@@ -18,11 +18,11 @@ import (
 
 // Main is the whole program: it runs one command line, args[0] being the program's name,
 // and returns the status to exit with (docs/exit-codes.md).
-func Main(ctx context.Context, args []string, env *cli.Env) int {
-	return cli.Run(ctx, args, env, newApp)
+func Main(ctx context.Context, args []string, p *cli.Process) int {
+	return cli.Run(ctx, args, p, groups())
 }
 
-type verbs = []func(*cli.Env) *cli.Verb
+type verbs = []func(*cli.Invocation) *cli.Verb
 
 // groups returns the table of verbs, in the order of the help page.
 func groups() []cli.Group {
@@ -102,11 +102,8 @@ func groups() []cli.Group {
 	}
 }
 
-// newApp returns the program for one command line.
-func newApp(env *cli.Env) *cli.App { return cli.NewApp(env, groups()) }
-
 // App returns the table of verbs for the pages that hack/docs makes of it.
 func App() *urfave.App {
-	env := cli.Env{LookupEnv: func(string) (string, bool) { return "", false }}
-	return newApp(env.Fresh(false)).App
+	p := &cli.Process{LookupEnv: func(string) (string, bool) { return "", false }}
+	return cli.NewApp(p, false, groups()).App
 }

@@ -66,7 +66,7 @@ func TestArrange(t *testing.T) {
 }
 
 func arrange(args []string) (argv.Line, error) {
-	return argv.Arrange(newApp(testEnv().Fresh(false)).Table(), args, cli.IsFile)
+	return argv.Arrange(testApp().Table(), args, cli.IsFile)
 }
 
 func TestPassesStatus(t *testing.T) {

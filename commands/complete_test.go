@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
@@ -196,10 +197,10 @@ func TestCompleteNamesThatAreThereTwice(t *testing.T) {
 
 func TestEveryVerbWithArgumentsCompletesThem(t *testing.T) {
 	t.Parallel()
-	env := testEnv().Fresh(false)
+	in := cli.NewInvocation(testProcess(), false)
 	for _, group := range groups() {
 		for _, verb := range group.Verbs {
-			if v := verb(env); (v.ArgsUsage != "") != (v.Args != nil) {
+			if v := verb(in); (v.ArgsUsage != "") != (v.Args != nil) {
 				t.Errorf("%s: its arguments are %q, but Args is set: %t", v.Name, v.ArgsUsage, v.Args != nil)
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
@@ -73,7 +74,7 @@ const crictlGlobals = "config/c runtime-endpoint/r image-endpoint/i timeout/t de
 // Who comes from crictl finds every verb and flag under the names they know,
 // long and short.
 func TestEveryVerbAndFlagOfCrictl(t *testing.T) {
-	app := newApp(testEnv().Fresh(true))
+	app := cli.NewApp(testProcess(), true, groups())
 	hasFlags(t, "crishim", app.Flags, crictlGlobals)
 	for names, flags := range crictlVerbs {
 		command := &urfave.Command{Subcommands: app.Commands}

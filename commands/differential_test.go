@@ -139,7 +139,7 @@ func (n *machine) run(line string, program func(n *machine, args []string) resul
 func asCrishim(argv ...string) func(*machine, []string) result {
 	return func(n *machine, args []string) result {
 		var out, errs test.Buffer
-		env := &cli.Env{
+		env := &cli.Process{
 			In: strings.NewReader(""), Out: &out, Err: &errs, Version: "v0.0.0-test",
 			LookupEnv: func(string) (string, bool) { return "", false },
 			Now:       func() time.Time { return n.now }, StatsSecond: 10 * time.Millisecond,

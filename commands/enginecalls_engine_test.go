@@ -109,7 +109,7 @@ func (c *countingEngine) run(t *testing.T, stdin string, args ...string) string 
 	t.Helper()
 	lookup := func(string) (string, bool) { return "", false }
 	var out, errs test.Buffer
-	env := &cli.Env{
+	env := &cli.Process{
 		In: strings.NewReader(stdin), Out: &out, Err: &errs, LookupEnv: lookup, Now: time.Now, Version: "v0.0.0-test",
 		StartShim: systemShim,
 	}

@@ -112,7 +112,7 @@ func (n *realNode) run(args ...string) result {
 		n.t.Fatal(err)
 	}
 	var out, errs test.Buffer
-	env := &cli.Env{
+	env := &cli.Process{
 		In: strings.NewReader(n.read("container.yaml")), Out: &out, Err: &errs, LookupEnv: lookup, Now: time.Now, Version: "v0.0.0-test",
 		StartShim: systemShim, ConnectTimeout: time.Minute,
 	}
@@ -206,7 +206,7 @@ func TestHelpExamplesOnEngine(t *testing.T) {
 	t.Parallel()
 	enginetest.Require(t)
 	lines := map[string][]string{}
-	everyCommand(newApp(testEnv().Fresh(false)), func(name string, command *urfave.Command) {
+	everyCommand(testApp(), func(name string, command *urfave.Command) {
 		verb, _, _ := strings.Cut(name, " ")
 		for _, line := range examples(command.Description) {
 			both := false

@@ -142,7 +142,7 @@ func (c *commandTest) runExample(verb string, args []string) result {
 
 func TestHelpExamples(t *testing.T) {
 	t.Parallel()
-	everyCommand(newApp(testEnv().Fresh(false)), func(name string, command *urfave.Command) {
+	everyCommand(testApp(), func(name string, command *urfave.Command) {
 		verb, _, _ := strings.Cut(name, " ")
 		for _, line := range examples(command.Description) {
 			script, both := elsewhere[verb]
@@ -185,7 +185,7 @@ func runsIn(t *testing.T, script, verb string) {
 func TestBrokenPipe(t *testing.T) {
 	t.Parallel()
 	c := exampleNode(t, t.TempDir())
-	env := testEnv()
+	env := testProcess()
 	env.Out = closedPipe{}
 	env.LookupEnv = func(key string) (string, bool) {
 		if key != "CONTAINER_RUNTIME_ENDPOINT" {

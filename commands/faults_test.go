@@ -95,7 +95,7 @@ func faultNode(t *testing.T) *commandTest {
 // in sentences, and claims no success.
 func TestEveryVerbWhenARuntimeFails(t *testing.T) {
 	lines := faultLines(faultNode(t))
-	for _, command := range newApp(testEnv().Fresh(false)).Commands {
+	for _, command := range testApp().Commands {
 		name := command.Name
 		if _, ok := lines[name]; !ok && !slices.Contains(faultless(), name) {
 			t.Errorf("what does %s do when its runtime fails?", name)

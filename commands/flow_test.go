@@ -276,7 +276,7 @@ func TestWhatCannotBeWrittenFails(t *testing.T) {
 	seedNode(c.stub)
 	for _, line := range []string{"help", "help ps", "ps --help", "--version", "ps", "pods -o json", "version", "inspect web", "completion bash", "config", "run jsonschema"} {
 		var errs test.Buffer
-		env := &cli.Env{Out: full{}, Err: &errs, Now: testTime, Version: "v0.0.0-test", LookupEnv: func(key string) (string, bool) {
+		env := &cli.Process{Out: full{}, Err: &errs, Now: testTime, Version: "v0.0.0-test", LookupEnv: func(key string) (string, bool) {
 			if key == "CONTAINER_RUNTIME_ENDPOINT" {
 				return c.stub.Endpoint, true
 			}

@@ -25,7 +25,7 @@ import (
 // the test's binary is crishim, for shells that start it.
 func TestMain(m *testing.M) {
 	if os.Getenv("CRISHIM_TEST_PROGRAM") != "" {
-		env := cli.SystemEnv("v0.0.0-test")
+		env := cli.SystemProcess("v0.0.0-test")
 		env.CompleteTimeout, env.ConnectTimeout = time.Minute, time.Minute
 		os.Exit(Main(context.Background(), append([]string{"crishim"}, os.Args[1:]...), env))
 	}
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 }
 
 // systemShim is the embedded shim of the real process, whose Env also sets what is one for all.
-var systemShim = cli.SystemEnv("").StartShim
+var systemShim = cli.SystemProcess("").StartShim
 
 // testNow is when tests of whole command lines take place.
 var testNow = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -111,7 +111,7 @@ func (c *commandTest) runAs(ctx context.Context, name string, args ...string) re
 		c.now = func() time.Time { return testNow.Add(90 * time.Second) }
 	}
 	var out, errs test.Buffer
-	env := &cli.Env{
+	env := &cli.Process{
 		In: strings.NewReader(c.stdin), Out: io.MultiWriter(&out, writerFunc(c.shown)), Err: &errs,
 		LookupEnv:       func(key string) (string, bool) { value, ok := vars[key]; return value, ok },
 		Now:             c.now,

@@ -37,7 +37,7 @@ func examples(description string) []string {
 }
 
 func TestEveryVerbHasHelpWithExamples(t *testing.T) {
-	app := newApp(testEnv().Fresh(false))
+	app := testApp()
 	everyCommand(app, func(name string, c *urfave.Command) {
 		if c.Usage == "" || strings.HasSuffix(c.Usage, ".") {
 			t.Errorf("%s: usage is %q, want a phrase without a full stop", name, c.Usage)
@@ -58,7 +58,7 @@ func TestEveryVerbHasHelpWithExamples(t *testing.T) {
 // An example is a command line that its verb's flags can read.
 func TestHelpExamplesAreRead(t *testing.T) {
 	t.Parallel()
-	app := newApp(testEnv().Fresh(false))
+	app := testApp()
 	everyCommand(app, func(name string, c *urfave.Command) {
 		for _, line := range examples(c.Description) {
 			args := words(line)
@@ -109,12 +109,14 @@ func words(line string) []string {
 	return all
 }
 
-func testEnv() *cli.Env {
-	return &cli.Env{
+func testProcess() *cli.Process {
+	return &cli.Process{
 		In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{},
 		LookupEnv: func(string) (string, bool) { return "", false }, Now: testTime,
 	}
 }
+
+func testApp() *cli.App { return cli.NewApp(testProcess(), false, groups()) }
 
 func TestHelpGoesToStdoutAndSucceeds(t *testing.T) {
 	c := &commandTest{t: t, vars: map[string]string{}}
@@ -135,7 +137,7 @@ var defaultTwice = regexp.MustCompile(`\(default [^)]*\) \(default`)
 
 func TestHelpFits(t *testing.T) {
 	page := func(width int, args ...string) string {
-		env, out := testEnv(), &bytes.Buffer{}
+		env, out := testProcess(), &bytes.Buffer{}
 		env.Out, env.OutTerminal, env.Width = out, true, func() int { return width }
 		if code := Main(t.Context(), append([]string{"crishim"}, args...), env); code != 0 {
 			t.Errorf("%q: exit %d", args, code)
@@ -147,7 +149,7 @@ func TestHelpFits(t *testing.T) {
 		t.Errorf("the first page has %d lines:\n%s", lines, first)
 	}
 	pages := [][]string{{"help"}, {"help", "all"}}
-	everyCommand(newApp(testEnv().Fresh(false)), func(name string, command *urfave.Command) {
+	everyCommand(testApp(), func(name string, command *urfave.Command) {
 		pages = append(pages, append([]string{"help"}, strings.Fields(name)...))
 		if !strings.Contains(name, " ") && !strings.Contains(first, command.Name) {
 			t.Errorf("the first page does not name %s", name)
@@ -173,7 +175,7 @@ func TestHelpFits(t *testing.T) {
 
 func TestNoTwoCommandsShareAName(t *testing.T) {
 	owner := map[string]string{}
-	for _, c := range newApp(testEnv().Fresh(false)).Commands {
+	for _, c := range testApp().Commands {
 		for _, name := range c.Names() {
 			if other, taken := owner[name]; taken {
 				t.Errorf("%q names both %s and %s", name, other, c.Name)

@@ -397,11 +397,11 @@ func TestHostileNodeOfAVerbThere(t *testing.T) {
 	h := withHosts(t, 1)
 	h.throughRelays(true)
 	errs := "crishim: gone\x1b[2J\nhint: run this\n"
-	h.cluster.There = func(_ context.Context, env *cli.Env, _ string, _ cli.NodeLine) error {
+	h.cluster.There = func(_ context.Context, streams stream.Streams, _ string, _ cli.NodeLine) error {
 		for _, part := range []string{"\x1b[3", "1mbad\x1b[0m \xc3", "\xa9\x1b[2J\x1b[8m\rok\nmore"} {
-			fmt.Fprint(env.Out, part)
+			fmt.Fprint(streams.Out, part)
 		}
-		fmt.Fprint(env.Err, errs)
+		fmt.Fprint(streams.Err, errs)
 		return &stream.ExitError{Code: 3}
 	}
 	raw := result{3, "\x1b[31mbad\x1b[0m é\x1b[2J\x1b[8m\rok\nmore", "crishim: gone\x1b[2J\nhint: run this\n"}
@@ -476,7 +476,7 @@ func (r *relays) dial(node, verb, network, address string) (net.Conn, error) {
 		words = append(words, address)
 	}
 	near, far := net.Pipe()
-	env := testEnv()
+	env := testProcess()
 	endpoint := r.h.stubs[int(node[len(node)-1]-'0')].Endpoint
 	env.LookupEnv = func(name string) (string, bool) {
 		return map[string]string{"CONTAINER_RUNTIME_ENDPOINT": endpoint}[name], name == "CONTAINER_RUNTIME_ENDPOINT"
@@ -740,7 +740,7 @@ func TestNamesOfHosts(t *testing.T) {
 
 func namedCommands() map[string]*urfave.Command {
 	named := map[string]*urfave.Command{}
-	for _, c := range newApp(testEnv().Fresh(false)).Commands {
+	for _, c := range testApp().Commands {
 		named[c.Name] = c
 	}
 	return named

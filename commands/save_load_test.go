@@ -31,7 +31,7 @@ func TestSaveAndLoadByCRIAlone(t *testing.T) {
 
 func TestNoArchiveOnATerminal(t *testing.T) {
 	t.Parallel()
-	env := testEnv()
+	env := testProcess()
 	env.InTerminal, env.OutTerminal = true, true
 	for _, args := range [][]string{{"save", "busybox"}, {"save", "-o", "-", "busybox"}, {"load"}, {"load", "-i", "-"}} {
 		var errs test.Buffer

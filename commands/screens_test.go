@@ -21,7 +21,7 @@ func (c *commandTest) onTerminal(ctx context.Context, width int, out *test.Buffe
 	c.t.Helper()
 	var errs test.Buffer
 	vars := map[string]string{"CRI_CONFIG_FILE": c.file("none.yaml", ""), "CONTAINER_RUNTIME_ENDPOINT": c.stub.Endpoint, "CRISHIM_ROOT": c.vars["CRISHIM_ROOT"], "NO_COLOR": c.vars["NO_COLOR"]}
-	env := &cli.Env{
+	env := &cli.Process{
 		In: strings.NewReader(""), Out: out, Err: &errs, OutTerminal: true, Width: func() int { return width },
 		LookupEnv: func(key string) (string, bool) { value, ok := vars[key]; return value, ok },
 		Now:       func() time.Time { return testNow.Add(90 * time.Second) }, Version: "v0.0.0-test",

@@ -41,7 +41,7 @@ func TestSyncGuardsItsMetrics(t *testing.T) {
 	}
 	vars := map[string]string{"CRI_CONFIG_FILE": config, "CONTAINER_RUNTIME_ENDPOINT": c.stub.Endpoint, "CRISHIM_ROOT": c.vars["CRISHIM_ROOT"]}
 	errs := seen{regexp.MustCompile(`metrics at http://(\S+)/metrics`), make(chan string, 1)}
-	env := &cli.Env{
+	env := &cli.Process{
 		In: strings.NewReader(""), Out: t.Output(), Err: errs, Now: time.Now, Version: "v0.0.0-test", ConnectTimeout: time.Minute,
 		LookupEnv: func(key string) (string, bool) { value, ok := vars[key]; return value, ok },
 	}

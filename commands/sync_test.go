@@ -20,7 +20,7 @@ func syncs(t *testing.T, c *commandTest, directory string) (until func(what stri
 	t.Helper()
 	out = &test.Buffer{}
 	vars := map[string]string{"CRI_CONFIG_FILE": c.file("none.yaml", ""), "CONTAINER_RUNTIME_ENDPOINT": c.stub.Endpoint, "CRISHIM_ROOT": c.vars["CRISHIM_ROOT"]}
-	env := &cli.Env{
+	env := &cli.Process{
 		In: strings.NewReader(""), Out: out, Err: t.Output(), OutTerminal: true, Now: time.Now, Version: "v0.0.0-test", ConnectTimeout: time.Minute,
 		LookupEnv: func(key string) (string, bool) { value, ok := vars[key]; return value, ok },
 	}

@@ -202,7 +202,7 @@ func TestHintsForFlags(t *testing.T) {
 
 // Commands in hints stand in backticks, and there are such commands and flags.
 func TestHintsNameWhatThereIs(t *testing.T) {
-	app := newApp(testEnv().Fresh(false))
+	app := testApp()
 	command := regexp.MustCompile("^crishim ([a-z-]+)(.*)")
 	flag := regexp.MustCompile(`(?: |^)(--?[a-z][a-z-]*)`)
 	check := func(of, hint string) {

@@ -80,33 +80,33 @@ func (o *options) flags() *pflag.FlagSet {
 }
 
 // Main runs one command line, without the program's name, and returns the exit status.
-func Main(ctx context.Context, args []string, env *cli.Env) int {
+func Main(ctx context.Context, args []string, process *cli.Process) int {
 	o := &options{}
 	flags := o.flags()
 	line, err := o.read(flags, args)
 	switch {
 	case err != nil:
-		fmt.Fprintf(env.Err, "crishim: %v\n", err)
-		cli.WriteHint(env.Err, cli.HintOf(err))
+		fmt.Fprintf(process.Err, "crishim: %v\n", err)
+		cli.WriteHint(process.Err, cli.HintOf(err))
 		return cli.ExitUsage
 	case o.help:
-		fmt.Fprint(env.Out, usage, flags.FlagUsagesWrapped(100))
+		fmt.Fprint(process.Out, usage, flags.FlagUsagesWrapped(100))
 		return 0
 	}
-	o.usualImage, _ = env.LookupEnv("CRISHIM_IMAGE")
-	o.version = cli.OwnVersion(env)
-	p := &plugin{options: o, env: env, opened: map[string][]*opened{}}
-	env.Cluster = &cli.Cluster{
+	o.usualImage, _ = process.LookupEnv("CRISHIM_IMAGE")
+	o.version = process.OwnVersion()
+	p := &plugin{options: o, process: process, opened: map[string][]*opened{}}
+	process.Cluster = &cli.Cluster{
 		One: o.node != "" || o.pod != "", Parallel: o.parallel, Timeout: o.nodeTimeout, Yes: o.yes,
 		Nodes: p.nodes, Open: p.open, Close: p.close, There: p.there,
 	}
-	exit := env.Exit
-	env.Exit = func(status int) { // at a second signal
+	exit := process.Exit
+	process.Exit = func(status int) { // at a second signal
 		p.end()
 		exit(status)
 	}
 	defer p.end()
-	return commands.Main(ctx, append([]string{"crishim"}, line...), env)
+	return commands.Main(ctx, append([]string{"crishim"}, line...), process)
 }
 
 // imageOrDefault returns the image for new pods. Only releases have a default.
@@ -166,7 +166,7 @@ func (o *options) read(flags *pflag.FlagSet, args []string) (line []string, err 
 
 type plugin struct {
 	*options
-	env     *cli.Env
+	process *cli.Process
 	cluster *cluster
 	pods    *pods
 	names   []string
@@ -193,7 +193,7 @@ func (p *plugin) connect() error {
 	if err != nil {
 		return err
 	}
-	config.UserAgent = "kubectl-crishim/" + cli.OwnVersion(p.env)
+	config.UserAgent = "kubectl-crishim/" + p.process.OwnVersion()
 	config.QPS = -1                              // a pod on each of many nodes is acceptable load, and --parallel limits it
 	config.ContentType = runtime.ContentTypeJSON // as kubectl: proxies and audit logs can read it
 	api, err := typedcorev1.NewForConfig(config)
@@ -234,10 +234,12 @@ func (p *plugin) nodes(ctx context.Context) (names []string, err error) {
 
 func (p *plugin) openPods(ctx context.Context) (err error) {
 	p.pods, err = newPods(ctx, p.cluster, p.options, func(what error) {
-		fmt.Fprintf(p.env.Err, "crishim: warning: %s\n", cli.Sentence(p.env, what))
+		fmt.Fprintf(p.process.Err, "crishim: warning: %s\n", cli.NewPrinter(p.process).Sentence(what))
 	})
-	if err == nil && p.env.ErrTerminal && (p.node != "" || p.pod != "") {
-		p.pods.say = func(what error) { fmt.Fprintf(p.env.Err, "crishim: %s\n", cli.Sentence(p.env, what)) }
+	if err == nil && p.process.ErrTerminal && (p.node != "" || p.pod != "") {
+		p.pods.say = func(what error) {
+			fmt.Fprintf(p.process.Err, "crishim: %s\n", cli.NewPrinter(p.process).Sentence(what))
+		}
 	}
 	return err
 }
@@ -320,14 +322,14 @@ func (p *plugin) close(node string) {
 }
 
 // there runs a command line on a node with the standard streams. EOF on standard input interrupts it.
-func (p *plugin) there(ctx context.Context, env *cli.Env, node string, line cli.NodeLine) error {
+func (p *plugin) there(ctx context.Context, streams stream.Streams, node string, line cli.NodeLine) error {
 	o, err := p.on(ctx, node, line)
 	if err != nil {
 		return fmt.Errorf("node %s: %w", node, err)
 	}
 	session, cut := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cut(nil)
-	in, args := env.In, line.Args
+	in, args := streams.In, line.Args
 	leave := func() { cut(context.Cause(ctx)) }
 	if !line.Input {
 		attended, open := io.Pipe()
@@ -338,7 +340,7 @@ func (p *plugin) there(ctx context.Context, env *cli.Env, node string, line cli.
 		}
 	}
 	defer context.AfterFunc(ctx, leave)()
-	status, err := p.pods.exec(session, o.pod, line, args, in, env.Out, env.Err)
+	status, err := p.pods.exec(session, o.pod, line, args, in, streams.Out, streams.Err)
 	switch {
 	case ctx.Err() != nil && err == nil && status == 0:
 		return cli.ErrFollowed

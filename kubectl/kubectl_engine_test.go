@@ -38,7 +38,7 @@ import (
 
 // TestMain acts as the plugin when kubectl runs it, and as the relay between a node and its runtime.
 func TestMain(m *testing.M) {
-	env := cli.SystemEnv("v0.0.0-test") // sets the process-wide logger before anything else runs
+	env := cli.SystemProcess("v0.0.0-test") // sets the process-wide logger before anything else runs
 	switch filepath.Base(os.Args[0]) {
 	case "kubectl-crishim":
 		os.Exit(Main(context.Background(), os.Args[1:], env))
@@ -195,7 +195,7 @@ func loadImage(t *testing.T, endpoints ...string) string {
 		t.Fatal(err)
 	}
 	crishim := func(endpoint string, args ...string) {
-		env := cli.SystemEnv("v0.0.0-test")
+		env := cli.SystemProcess("v0.0.0-test")
 		env.Out, env.Err, env.ErrTerminal = t.Output(), t.Output(), false
 		if code := commands.Main(context.Background(), append([]string{"crishim", "-r", endpoint}, args...), env); code != 0 {
 			t.Errorf("crishim %q: exit %d", args, code)

@@ -45,7 +45,7 @@ func withStub(t *testing.T) *stubCluster {
 func (c *stubCluster) run(ctx context.Context, line string) (status int, errs string) {
 	c.t.Helper()
 	var out, err test.Buffer
-	env := cli.SystemEnv("v0.0.0-test")
+	env := cli.SystemProcess("v0.0.0-test")
 	env.Out, env.Err, env.OutTerminal, env.ErrTerminal = &out, &err, false, false
 	env.LookupEnv = func(string) (string, bool) { return "", false }
 	status = Main(ctx, slices.Concat([]string{"--kubeconfig", c.Kubeconfig, "--image", "example.com/crishim:1"}, strings.Fields(line)), env)
@@ -165,8 +165,8 @@ func (c *stubCluster) plugin() (*plugin, *test.Buffer) {
 	o := &options{}
 	o.flags()
 	o.config.KubeConfig = &c.Kubeconfig
-	p := &plugin{options: o, env: cli.SystemEnv("v0.0.0-test")}
-	p.env.Err = warnings
+	p := &plugin{options: o, process: cli.SystemProcess("v0.0.0-test")}
+	p.process.Err = warnings
 	if err := p.connect(); err != nil {
 		c.t.Fatal(err)
 	}

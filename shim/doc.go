@@ -8,5 +8,5 @@
 // everything. StartEmbedded serves a single command on a private socket. service.go has a method for each RPC.
 //
 // The streaming library logs with klog, which is global and writes to stderr by default. The shim does not change it.
-// crishim disables it in cli.SystemEnv; other programs that start a shim can call klog.SetLogger.
+// crishim disables it in cli.SystemProcess; other programs that start a shim can call klog.SetLogger.
 package shim

@@ -13,5 +13,5 @@ import (
 var version string
 
 func main() {
-	os.Exit(kubectl.Main(context.Background(), os.Args[1:], cli.SystemEnv(version)))
+	os.Exit(kubectl.Main(context.Background(), os.Args[1:], cli.SystemProcess(version)))
 }

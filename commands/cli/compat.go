@@ -1,14 +1,10 @@
 package cli
 
 import (
-	"cmp"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/crishim/crishim/commands/cli/argv"
-	"github.com/crishim/crishim/output"
 )
 
 // This file has crictl's texts, under the name crictl and with --compat=crictl. Its end-to-end suite
@@ -63,31 +59,6 @@ func dropIgnored(l *argv.Line) {
 	}
 }
 
-// answerAsCrictl shows the help page where crictl does, and returns the error that is left, in
-// crictl's words.
-func (env *Env) answerAsCrictl(app *App, line argv.Line, args []string, err error) error {
-	var usage *UsageError
-	switch {
-	case err == nil:
-		return nil
-	case !errors.As(err, &usage):
-		if line.Verb == "pull" {
-			err = About("pulling image", err)
-		}
-		return err
-	case helpsInstead(line.Verb, usage.Kind):
-		if usage.Kind == argv.NothingFound {
-			env.Note("%s", usage.Text)
-		}
-		return helpPage(app, line).write(env)
-	case usage.Crictl != "":
-		usage.Text = asTyped(usage, args)
-		_, writeErr := fmt.Fprintf(env.Out, "Incorrect Usage: %s\n\n", output.Sanitize(usage.Text))
-		return Join(err, writeErr, helpPage(app, line).write(env))
-	}
-	return err
-}
-
 // helpsInstead reports whether crictl shows a verb's help and succeeds where crishim fails.
 func helpsInstead(verb string, kind argv.UsageKind) bool {
 	switch kind {
@@ -109,21 +80,4 @@ func asTyped(e *UsageError, args []string) string {
 		}
 	}
 	return e.Crictl
-}
-
-// checkEventsFormat refuses a format of events in crictl's words.
-func (v *View) checkEventsFormat() error {
-	format := cmp.Or(v.FormatFlag, "json")
-	_, unknown := output.ParseFormat(format)
-	switch {
-	case v.template != "" && format == "go-template":
-		if _, err := output.ParseFormat("go-template=" + v.template); err != nil {
-			return Usagef("failed to parse go-template: %v", err)
-		}
-	case v.template != "":
-		return Usagef("template can't be used with %q format", format)
-	case unknown != nil && format != "go-template":
-		return Usagef("don't support %q format", format)
-	}
-	return nil
 }

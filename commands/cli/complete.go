@@ -21,46 +21,36 @@ const completeVerb = "__complete"
 // completeTimeout is short because a person waits at the tab key.
 const completeTimeout = 300 * time.Millisecond
 
-// completeFiles tells the shell to complete file names by itself.
-const completeFiles = ":files"
-
-// candidate is one completion and what a shell may show with it.
-type candidate struct{ value, text string }
-
-// completion is the state of a command line whose last word is open.
-type completion struct {
-	env     *Env
+// completer completes the last word of a command line.
+type completer struct {
+	completion
 	app     *App
-	conn    *client.Conn    // nil until a name is looked up, or if there is no runtime
 	command *urfave.Command // nil before the verb
 	verb    string
-	args    []string        // arguments of the verb before the open word
-	given   map[string]bool // flags before the open word
-	flag    string          // the flag whose value is open
-	prefix  string          // "--flag=" before an open value
-	word    string
+	flag    string // the flag whose value is open
+	prefix  string // "--flag=" before an open value
 }
 
 // complete writes the completions of the last word, one a line. It never
 // fails: a shell has no place for an error.
-func complete(ctx context.Context, env *Env, app *App, words []string) {
-	for _, one := range completions(ctx, env, app, words) {
+func complete(ctx context.Context, app *App, words []string) {
+	for _, one := range completions(ctx, app, words) {
 		line := one.value
 		if one.text != "" {
 			line += "\t" + output.Sanitize(one.text)
 		}
-		_, _ = io.WriteString(env.Out, line+"\n")
+		_, _ = io.WriteString(app.in.Out, line+"\n")
 	}
 }
 
 // completions returns whole words that the last one may become, and completeFiles.
-func completions(ctx context.Context, env *Env, app *App, words []string) []candidate {
+func completions(ctx context.Context, app *App, words []string) []candidate {
 	if len(words) == 0 {
 		words = []string{""}
 	}
-	c := &completion{env: env, app: app, given: map[string]bool{}, word: words[len(words)-1]}
+	c := &completer{app: app, completion: completion{connector: app.connector, now: app.in.Now, given: map[string]bool{}, word: words[len(words)-1]}}
 	c.read(words[:len(words)-1])
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(env.CompleteTimeout, completeTimeout))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(app.in.CompleteTimeout, completeTimeout))
 	defer cancel()
 	seen := map[string]bool{}
 	var out []candidate
@@ -82,7 +72,7 @@ func completions(ctx context.Context, env *Env, app *App, words []string) []cand
 
 // read walks the finished words. Flags that choose the runtime count, so
 // that names come from the one that the command will ask.
-func (c *completion) read(words []string) {
+func (c *completer) read(words []string) {
 	global := tableOf(c.app.Flags)
 	local := argv.Flags{}
 	for i, word := range words {
@@ -118,18 +108,18 @@ func (c *completion) read(words []string) {
 }
 
 // setGlobal keeps the value of a flag that chooses the runtime.
-func (c *completion) setGlobal(flag, value string) {
+func (c *completer) setGlobal(flag, value string) {
 	switch flag {
 	case "runtime-endpoint":
-		c.env.global.runtimeEndpoints = []string{value}
+		c.app.connector.runtimeEndpoints = []string{value}
 	case "image-endpoint":
-		c.env.global.imageEndpoint = value
+		c.app.connector.imageEndpoint = value
 	case "config":
-		c.env.global.config = value
+		c.app.connector.config = value
 	}
 }
 
-func (c *completion) candidates(ctx context.Context) []candidate {
+func (c *completer) candidates(ctx context.Context) []candidate {
 	switch {
 	case c.flag != "":
 		return c.flagValues(ctx)
@@ -149,12 +139,12 @@ func (c *completion) candidates(ctx context.Context) []candidate {
 		}
 	}
 	if args := c.app.args[c.verb]; args != nil {
-		out = append(out, args(ctx, c)...)
+		out = append(out, args(ctx, &c.completion)...)
 	}
 	return slices.DeleteFunc(out, func(one candidate) bool { return slices.Contains(c.args, one.value) })
 }
 
-func (c *completion) verbs() []candidate {
+func (c *completer) verbs() []candidate {
 	out := []candidate{{"help", "show help for a command"}}
 	for _, v := range c.app.Commands {
 		out = append(out, candidate{v.Name, v.Usage})
@@ -164,7 +154,7 @@ func (c *completion) verbs() []candidate {
 
 // flags returns those of the verb in every form, and the global ones in their
 // long form, which may stand behind the verb as well.
-func (c *completion) flags() []candidate {
+func (c *completer) flags() []candidate {
 	out := []candidate{{"--help", "show help"}}
 	add := func(flags []urfave.Flag, short bool) {
 		for _, f := range flags {
@@ -191,7 +181,7 @@ func (c *completion) flags() []candidate {
 
 // flagValues completes the value of a flag: one of its words, or the name of an object that flags
 // of this name take. The shell completes files for all others.
-func (c *completion) flagValues(ctx context.Context) []candidate {
+func (c *completer) flagValues(ctx context.Context) []candidate {
 	flags := c.app.Flags
 	if c.command != nil {
 		flags = slices.Concat(c.command.Flags, flags)
@@ -210,9 +200,9 @@ func (c *completion) flagValues(ctx context.Context) []candidate {
 	}
 	switch flags[i].Names()[0] {
 	case "pod":
-		return Pods(ctx, c)
+		return Pods(ctx, &c.completion)
 	case "image":
-		return Images(ctx, c)
+		return Images(ctx, &c.completion)
 	case "runtime-endpoint", "image-endpoint":
 		out := []candidate{{"docker://", "the embedded dockershim"}}
 		for _, k := range client.KnownSockets() {
@@ -221,10 +211,10 @@ func (c *completion) flagValues(ctx context.Context) []candidate {
 		return out
 	case flagHosts:
 		c.openList()
-		names, _ := c.env.sshHosts("") // without any, nothing is offered
+		names, _ := sshHosts(c.app.in.getenv("HOME"), "") // without any, nothing is offered
 		return sorted(named(names))
 	case "namespace", "in-namespace":
-		return Namespaces(ctx, c)
+		return Namespaces(ctx, &c.completion)
 	case "container":
 		return c.containersOfPod(ctx)
 	case "signal":
@@ -234,24 +224,11 @@ func (c *completion) flagValues(ctx context.Context) []candidate {
 			return named(client.ConfigKeys())
 		}
 	}
-	return Files(ctx, c)
+	return Files(ctx, &c.completion)
 }
 
 // openList leaves the last of a list, separated by commas, to be completed.
-func (c *completion) openList() {
+func (c *completer) openList() {
 	at := strings.LastIndexByte(c.word, ',') + 1
 	c.prefix, c.word = c.prefix+c.word[:at], c.word[at:]
-}
-
-func named(values []string) []candidate {
-	var out []candidate
-	for _, v := range values {
-		out = append(out, candidate{v, ""})
-	}
-	return out
-}
-
-func sorted(list []candidate) []candidate {
-	slices.SortStableFunc(list, func(a, b candidate) int { return strings.Compare(a.value, b.value) })
-	return list
 }

@@ -5,16 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/output"
 )
-
-// Args completes the arguments of a verb. The verb declares it next to its flags.
-type Args func(context.Context, *completion) []candidate
 
 // Nothing is for arguments that only the user knows.
 func Nothing(context.Context, *completion) []candidate { return nil }
@@ -186,32 +182,6 @@ func Namespaces(ctx context.Context, c *completion) []candidate {
 		out = append(out, candidate{p.GetMetadata().GetNamespace(), ""})
 	}
 	return sorted(slices.DeleteFunc(out, cannotBeTyped))
-}
-
-func (c *completion) listPods(ctx context.Context) []*runtimeapi.PodSandbox {
-	if !c.connect(ctx) {
-		return nil
-	}
-	r, _ := c.conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
-	return r.GetItems()
-}
-
-// connect connects without debug lines and retries, and reports whether there is a runtime.
-func (c *completion) connect(ctx context.Context) bool {
-	if c.conn != nil {
-		return true
-	}
-	o, err := c.env.ClientOptions(false)
-	if err != nil {
-		return false
-	}
-	o.Debug, o.MaxRetries = nil, 0
-	c.conn, err = client.Connect(ctx, o)
-	return err == nil
-}
-
-func (c *completion) age(created int64) string {
-	return c.env.Now().Sub(time.Unix(0, created)).Round(time.Second).String() + " old"
 }
 
 // withIDs offers ids only where no name fits: a list of both is twice as long

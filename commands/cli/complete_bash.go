@@ -13,7 +13,7 @@ import (
 // which others choose, must come quoted, and only the part that it replaces.
 const completeBashVerb = "__complete-bash"
 
-func completeBash(ctx context.Context, env *Env, app *App, args []string) {
+func completeBash(ctx context.Context, app *App, args []string) {
 	if len(args) != 2 {
 		return
 	}
@@ -21,14 +21,14 @@ func completeBash(ctx context.Context, env *Env, app *App, args []string) {
 	if !ok {
 		return
 	}
-	for _, one := range completions(ctx, env, app, line.words) {
+	for _, one := range completions(ctx, app, line.words) {
 		text := one.value
 		if text != completeFiles {
 			if text, ok = argv.BashQuote(strings.TrimPrefix(text, line.kept), line.quote); !ok {
 				continue
 			}
 		}
-		_, _ = io.WriteString(env.Out, text+"\n")
+		_, _ = io.WriteString(app.in.Out, text+"\n")
 	}
 }
 

@@ -71,39 +71,39 @@ func details[T, R any](ctx context.Context, things []T, id func(T) string, ask f
 }
 
 // DetailsMissing warns that a list is shown without details. It fails after an interrupt.
-func DetailsMissing(ctx context.Context, env *Env, what string, err error) error {
+func DetailsMissing(ctx context.Context, p *Printer, what string, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	env.Warn("the status of %s is not known: %s", what, Sentence(env, err))
+	p.Warn("the status of %s is not known: %s", what, p.Sentence(err))
 	return nil
 }
 
-// PodState reads the state that sync or apply keeps of a pod: its probes, and why and how long a container
+// ReadPodState reads the state that sync or apply keeps of a pod: its probes, and why and how long a container
 // waits. It is nil for pods of other tools and of a remote runtime. sandboxes are the ids of the pod's sandboxes.
-func (env *Env) PodState(conn *client.Conn, uid string, sandboxes ...string) *kuberuntime.PodState {
+func ReadPodState(p *Printer, dirs pod.Dirs, conn *client.Conn, uid string, sandboxes ...string) *kuberuntime.PodState {
 	if conn.Remote() != "" {
 		return nil
 	}
-	state, err := kuberuntime.ReadState(pod.DefaultDirs(env.LookupEnv), uid, sandboxes...)
+	state, err := kuberuntime.ReadState(dirs, uid, sandboxes...)
 	if err != nil {
-		env.Debugf("read the state of pod %s: %v", uid, err)
+		p.Debugf("read the state of pod %s: %v", uid, err)
 	}
 	return state
 }
 
 // ManagedPods returns the state that sync and apply keep of pods, and of the pods of containers, by the
 // sandbox's id.
-func (env *Env) ManagedPods(conn *client.Conn, pods []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) map[string]output.ManagedPod {
+func ManagedPods(p *Printer, dirs pod.Dirs, conn *client.Conn, pods []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) map[string]output.ManagedPod {
 	uids, managed := map[string]string{}, map[string]output.ManagedPod{}
-	for _, p := range pods {
-		uids[p.GetId()] = p.GetMetadata().GetUid()
+	for _, pod := range pods {
+		uids[pod.GetId()] = pod.GetMetadata().GetUid()
 	}
 	for _, c := range containers {
 		uids[c.GetPodSandboxId()] = c.GetLabels()[kube.LabelPodUID]
 	}
 	for sandbox, uid := range uids {
-		if state := env.PodState(conn, uid, sandbox); state != nil && (state.Sandbox == "" || state.Sandbox == sandbox) {
+		if state := ReadPodState(p, dirs, conn, uid, sandbox); state != nil && (state.Sandbox == "" || state.Sandbox == sandbox) {
 			managed[sandbox] = managedPod(state)
 		}
 	}
@@ -112,12 +112,11 @@ func (env *Env) ManagedPods(conn *client.Conn, pods []*runtimeapi.PodSandbox, co
 
 // UnmadePods returns rows for pods of sync and apply without a sandbox, and for manifests that sync cannot
 // read. pods are those of the runtime.
-func (env *Env) UnmadePods(ctx context.Context, conn *client.Conn, pods []*runtimeapi.PodSandbox, f *Filter) (rows []*runtimeapi.PodSandbox, known map[string]output.ManagedPod) {
+func UnmadePods(ctx context.Context, p *Printer, dirs pod.Dirs, conn *client.Conn, pods []*runtimeapi.PodSandbox, f *Filter) (rows []*runtimeapi.PodSandbox, known map[string]output.ManagedPod) {
 	known = map[string]output.ManagedPod{}
 	if conn.Remote() != "" {
 		return nil, known
 	}
-	dirs := pod.DefaultDirs(env.LookupEnv)
 	add := func(id string, meta *runtimeapi.PodSandboxMetadata, labels map[string]string, p output.ManagedPod) {
 		p.NoSandbox = true
 		known[id] = p
@@ -131,10 +130,10 @@ func (env *Env) UnmadePods(ctx context.Context, conn *client.Conn, pods []*runti
 	})
 	if len(unmade) > 0 {
 		o := kuberuntime.ConnOptions(conn)
-		o.Dirs, o.Now = dirs, env.Now
+		o.Dirs, o.Now = dirs, p.Now
 		m, err := kuberuntime.New(ctx, o)
 		if err != nil {
-			env.Debugf("look for pods without a sandbox: %v", err)
+			p.Debugf("look for pods without a sandbox: %v", err)
 			return f.choosePods(rows), known
 		}
 		defer m.Close()
@@ -163,25 +162,25 @@ func managedPod(state *kuberuntime.PodState) output.ManagedPod {
 
 // RecordEnd records the command that ends a container of sync or apply, so that why does not take the
 // end for a crash.
-func (env *Env) RecordEnd(conn *client.Conn, c *runtimeapi.Container, command string) {
+func RecordEnd(p *Printer, dirs pod.Dirs, conn *client.Conn, c *runtimeapi.Container, command string) {
 	if conn.Remote() != "" {
 		return
 	}
 	labels, name := c.GetLabels(), c.GetMetadata().GetName()
-	err := kuberuntime.AppendEvent(pod.DefaultDirs(env.LookupEnv), kuberuntime.Event{
-		Time: env.Now(), Namespace: labels[kube.LabelPodNamespace], Pod: labels[kube.LabelPodName], UID: labels[kube.LabelPodUID],
+	err := kuberuntime.AppendEvent(dirs, kuberuntime.Event{
+		Time: p.Now(), Namespace: labels[kube.LabelPodNamespace], Pod: labels[kube.LabelPodName], UID: labels[kube.LabelPodUID],
 		Container: name, Reason: kuberuntime.EventKilling, Message: "stopping container " + name + " for " + command,
 	})
 	if err != nil {
-		env.Debugf("keep that %s was ended: %v", name, err)
+		p.Debugf("keep that %s was ended: %v", name, err)
 	}
 }
 
 // PointToDescribe adds a hint below a table with a failure.
-func (env *Env) PointToDescribe(pod Source, id string) {
+func PointToDescribe(p *Printer, pod Source, id string) {
 	name := fmt.Sprintf("%.13s", id)
 	if pod.Pod != "" {
 		name = pod.PodRef()
 	}
-	env.Note("hint: `crishim describe %s` shows more", name)
+	p.Note("hint: `crishim describe %s` shows more", name)
 }

@@ -1,19 +1,15 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
-	"syscall"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
-	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/internal/lazyregexp"
 	"github.com/crishim/crishim/output"
 )
@@ -60,6 +56,16 @@ type StatusError struct {
 func (e *StatusError) Error() string { return e.Cause.Error() }
 
 func (e *StatusError) Unwrap() error { return e.Cause }
+
+// ErrFollowed ends a verb that runs until it is interrupted, which is success.
+var ErrFollowed = errors.New("interrupted")
+
+// nodeError is the failure of a command line on one node.
+type nodeError struct{ Failure }
+
+func (e *nodeError) Error() string { return e.Node + ": " + e.Message }
+
+func (e *nodeError) Hint() string { return e.Failure.Hint }
 
 // About names the argument that an error is about.
 func About(ref string, err error) error { return fmt.Errorf("%s: %w", ref, err) }
@@ -112,51 +118,6 @@ func Failures(err error) []error {
 	return all
 }
 
-// report prints what went wrong and returns the status to exit with.
-func report(env *Env, line argv.Line, signal syscall.Signal, err error) int {
-	if err == nil {
-		return 0
-	}
-	if code, _, ok := commandStatus(err); ok {
-		for _, one := range Failures(err) {
-			switch own, why, ok := commandStatus(one); {
-			case !ok: // of the clean-up
-				env.fail(describeFailure(env, one))
-			case why != "":
-				code := "cannot_run"
-				if own == ExitNotFound {
-					code = "command_not_found"
-				}
-				env.fail(failure{Failure: Failure{Code: code, Message: output.Sanitize(why), Hint: HintOf(one)}})
-			}
-		}
-		if env.Compat {
-			return exitFailed
-		}
-		return code
-	}
-	if errors.Is(err, ErrFollowed) && (signal == 0 || signal == syscall.SIGINT || env.Compat) {
-		return 0
-	}
-	if signal != 0 {
-		word := "interrupted"
-		if signal != syscall.SIGINT {
-			word = signal.String() // terminated, hangup
-		}
-		if !env.left.Load() {
-			env.fail(failure{Failure: Failure{Code: word, Message: word}})
-		}
-		if env.Compat {
-			return exitFailed
-		}
-		return exitSignals + int(signal)
-	}
-	for _, one := range Failures(err) {
-		env.fail(describeFailure(env, one))
-	}
-	return failureStatus(env, line, err)
-}
-
 // Failure is one error or warning, as --error-format=json shows it.
 type Failure struct {
 	Node      string `json:"node,omitempty"`
@@ -167,85 +128,8 @@ type Failure struct {
 	Endpoint  string `json:"endpoint,omitempty"`
 }
 
-// failure is one error, with the line below the message for people.
-type failure struct {
-	Failure
-	usage string
-}
-
-// describeFailure returns the fields of an error. Its code is the gRPC code, or a code of crishim for errors
-// without a call (docs/exit-codes.md).
-func describeFailure(env *Env, err error) failure {
-	var node *nodeError
-	if errors.As(err, &node) {
-		return failure{Failure: node.Failure}
-	}
-	f := failure{Failure: Failure{Code: "failed", Message: Sentence(env, err), Hint: HintOf(err)}}
-	var usage *UsageError
-	var call *client.Error
-	if errors.As(err, &usage) {
-		f.usage = usage.Usage
-	}
-	if errors.As(err, &call) {
-		f.Operation, f.Endpoint = call.Op, call.Endpoint
-	}
-	code := status.Code(err)
-	switch {
-	case isUsage(err):
-		f.Code = "usage"
-	case errors.As(err, new(inputError)):
-		f.Code = "invalid_input"
-	case code != codes.OK && code != codes.Unknown:
-		f.Code = strings.ToLower(wordStart.ReplaceAllString(code.String(), "${1}_$2"))
-	}
-	return f
-}
-
 // wordStart matches the beginning of a word in the name of a gRPC code.
 var wordStart = lazyregexp.New("([a-z])([A-Z])")
-
-func (env *Env) fail(f failure) { env.say("error", f) }
-
-// say writes one failure or warning to standard error, which all nodes share.
-func (env *Env) say(kind string, f failure) {
-	if env.of != nil {
-		env = env.of
-	}
-	env.mu.Lock()
-	defer env.mu.Unlock()
-	if env.global.errorFormat == errorJSON {
-		if text, err := json.Marshal(map[string]Failure{kind: f.Failure}); err == nil {
-			fmt.Fprintf(env.Err, "%s\n", output.EscapeJSON(text))
-			return
-		}
-	}
-	if f.Node != "" {
-		f.Message = output.Sanitize(f.Node) + ": " + f.Message
-	}
-	if kind == "warning" {
-		f.Message = "warning: " + f.Message
-	}
-	fmt.Fprintf(env.Err, "crishim: %s\n", f.Message)
-	if f.usage != "" {
-		fmt.Fprintf(env.Err, "usage: %s\n", f.usage)
-	}
-	WriteHint(env.Err, f.Hint)
-}
-
-func failureStatus(env *Env, line argv.Line, err error) int {
-	var usage *UsageError
-	switch {
-	case env.Compat && errors.As(err, &usage) && usage.Kind == argv.NoSuchCommand:
-		return 3
-	case env.Compat, errors.As(err, new(*nodeError)):
-		return exitFailed
-	case line.PassesStatus():
-		return ExitOwnFailure
-	case isUsage(err), errors.As(err, new(inputError)):
-		return ExitUsage
-	}
-	return exitFailed
-}
 
 // commandStatus returns the exit status of the user's command, and why it could not be run.
 func commandStatus(err error) (code int, why string, ok bool) {
@@ -277,27 +161,6 @@ func HintOf(err error) string {
 		return hinter.Hint()
 	}
 	return ""
-}
-
-// Sentence returns an error for people: sanitised, in one line, with a list below it if the error has
-// one, and without gRPC's prefix unless --debug is given.
-func Sentence(env *Env, err error) string {
-	text := err.Error()
-	if !env.global.debug {
-		text = WithoutStatusPrefix(err)
-	}
-	var lister interface{ List() []string }
-	var list []string
-	if errors.As(err, &lister) {
-		if head, found := strings.CutSuffix(text, "\n  "+strings.Join(lister.List(), "\n  ")); found {
-			text, list = head, lister.List()
-		}
-	}
-	lines := []string{output.Sanitize(strings.TrimRight(text, "\r\n"))}
-	for _, line := range list {
-		lines = append(lines, "  "+output.Sanitize(line))
-	}
-	return strings.Join(lines, "\n")
 }
 
 // engineSays begins errors of Docker's client, which streams and cri-dockerd pass on.

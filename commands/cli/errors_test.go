@@ -17,8 +17,8 @@ import (
 func TestReportOfACleanUpThatFails(t *testing.T) {
 	t.Parallel()
 	var stderr strings.Builder
-	env := (&Env{Err: &stderr}).Fresh(false)
-	code := report(env, argv.Line{Verb: "run"}, 0, Join(fmt.Errorf("web: %w", &stream.ExitError{Code: 3}), errors.New("the container is still there")))
+	p := NewPrinter(&Process{Err: &stderr})
+	code := report(p, argv.Line{Verb: "run"}, 0, false, Join(fmt.Errorf("web: %w", &stream.ExitError{Code: 3}), errors.New("the container is still there")))
 	if want := "crishim: the container is still there\n"; code != 3 || stderr.String() != want {
 		t.Errorf("got status %d and %q, want 3 and %q", code, stderr.String(), want)
 	}
@@ -31,7 +31,7 @@ func TestReportOfAnEnginesError(t *testing.T) {
 		errors.New("exec in container web: Error response from daemon: it is paused"),
 		fmt.Errorf("exec in container web: %w", status.Error(codes.Unknown, "Error response from daemon: it is paused")),
 	} {
-		if got, want := Sentence((&Env{}).Fresh(false), err), "exec in container web: it is paused"; got != want {
+		if got, want := NewPrinter(&Process{}).Sentence(err), "exec in container web: it is paused"; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

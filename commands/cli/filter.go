@@ -17,7 +17,7 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// Filter chooses containers, pods or images by flags. All of it is checked here, because some runtimes
+// Filter chooses containers or pods by flags. All of it is checked here, because some runtimes
 // ignore filters.
 type Filter struct {
 	ID              string // the beginning of the id
@@ -33,16 +33,13 @@ type Filter struct {
 	pod, image string // of containers
 	All        bool   // containers in every state
 
-	Crictl bool // names and --filter have crictl's meaning
-
-	ImageRef string // of images: a repository, a name or an id
-	keys     []imageFilter
+	Crictl bool // names have crictl's meaning
 }
 
 // flags returns the flags that containers and pods share.
-func (f *Filter) flags(env *Env, things string, states ...string) []urfave.Flag {
+func (f *Filter) flags(in *Invocation, things string, states ...string) []urfave.Flag {
 	last, namespace := []string{}, []string{"n"}
-	if env.Compat {
+	if in.Compat {
 		last, namespace = namespace, last // as argv.go has it with --compat=crictl
 	}
 	return []urfave.Flag{
@@ -58,8 +55,8 @@ func (f *Filter) flags(env *Env, things string, states ...string) []urfave.Flag 
 }
 
 // ContainerFlags returns the flags of verbs that choose containers.
-func (f *Filter) ContainerFlags(env *Env) []urfave.Flag {
-	return append(f.flags(env, "containers", "created", "running", "exited", "unknown"),
+func (f *Filter) ContainerFlags(in *Invocation) []urfave.Flag {
+	return append(f.flags(in, "containers", "created", "running", "exited", "unknown"),
 		StringFlag(&f.pod, "pod", "containers of `POD`: name, namespace/name or id", "p"),
 		StringFlag(&f.image, "image", "containers made from `IMAGE`"),
 		BoolFlag(&f.All, "all", "containers in every state, not only running ones", "a"),
@@ -67,7 +64,9 @@ func (f *Filter) ContainerFlags(env *Env) []urfave.Flag {
 }
 
 // PodFlags returns the flags of verbs that choose pods.
-func (f *Filter) PodFlags(env *Env) []urfave.Flag { return f.flags(env, "pods", "ready", "notready") }
+func (f *Filter) PodFlags(in *Invocation) []urfave.Flag {
+	return f.flags(in, "pods", "ready", "notready")
+}
 
 func (f *Filter) LabelFlag(things string) urfave.Flag {
 	flag := NewTyped(f.addLabel, "label", things+" with the label `KEY=VALUE`, or KEY for any value; several must all match", nil)
@@ -112,6 +111,18 @@ func (f *Filter) DockerFlag(things string, states ...string) urfave.Flag {
 	return flag
 }
 
+// SelectorFlag returns --selector.
+func SelectorFlag(to *client.Selector, aliases ...string) urfave.Flag {
+	return Typed(to, func(text string) (client.Selector, error) {
+		selector, err := client.ParseSelector(text)
+		var syntax *client.SyntaxError
+		if errors.As(err, &syntax) {
+			err = WithHint(errors.New(syntax.Reason), "%s", syntax.Hint())
+		}
+		return selector, err
+	}, "selector", "those whose labels match `EXPRESSION`: app=web,tier!=db,env in (a,b),!old", aliases...)
+}
+
 // Given reports whether flags choose something.
 func (f *Filter) Given() bool {
 	return f.Name.Regexp != nil || f.namespace.Regexp != nil || f.pod != "" || f.image != "" || f.State != "" ||
@@ -152,7 +163,7 @@ func (f *Filter) Check(containers bool) error {
 	return nil
 }
 
-// filtered has the properties of a container, a pod or an image that a filter matches.
+// filtered has the properties of a container or a pod that a filter matches.
 type filtered struct {
 	id, name, namespace, state string
 	labels                     map[string]string

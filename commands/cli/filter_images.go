@@ -23,13 +23,21 @@ import (
 	"github.com/crishim/crishim/commands/cli/argv"
 )
 
-// ImageFlag returns --filter of images.
-func (f *Filter) ImageFlag() urfave.Flag {
+// ImageFilter chooses images by flags.
+type ImageFilter struct {
+	Ref    string // a repository, a name or an id
+	Name   Pattern
+	Crictl bool // --filter has crictl's meaning
+	keys   []imageFilter
+}
+
+// Flag returns --filter of images.
+func (f *ImageFilter) Flag() urfave.Flag {
 	return ListFlag(&f.keys, parseImageFilter, "filter", "only images for which `KEY=VALUE` holds", "f")
 }
 
 // PruneFlag returns --filter of rmi.
-func (f *Filter) PruneFlag() urfave.Flag {
+func (f *ImageFilter) PruneFlag() urfave.Flag {
 	return ListFlag(&f.keys, func(text string) (imageFilter, error) {
 		key, value, _ := strings.Cut(text, "=")
 		if key != "label" && key != "label!" {
@@ -42,12 +50,12 @@ func (f *Filter) PruneFlag() urfave.Flag {
 	}, "filter", "with --prune: only images for which `KEY=VALUE` holds")
 }
 
-// GivenKeys reports whether there is a filter of images.
-func (f *Filter) GivenKeys() bool { return len(f.keys) > 0 }
+// Given reports whether there is a filter of images.
+func (f *ImageFilter) Given() bool { return len(f.keys) > 0 }
 
 // Images lists the images that the filter chooses, by name. The runtime is asked for all, because many
 // ignore the filter or know only one spelling of a name.
-func (f *Filter) Images(ctx context.Context, conn *client.Conn) ([]*runtimeapi.Image, error) {
+func (f *ImageFilter) Images(ctx context.Context, conn *client.Conn) ([]*runtimeapi.Image, error) {
 	res, err := conn.Image.ListImages(ctx, &runtimeapi.ListImagesRequest{})
 	if err != nil {
 		return nil, err
@@ -56,9 +64,9 @@ func (f *Filter) Images(ctx context.Context, conn *client.Conn) ([]*runtimeapi.I
 }
 
 // Choose applies the filter to images, except for labels.
-func (f *Filter) Choose(images []*runtimeapi.Image) (_ []*runtimeapi.Image, err error) {
+func (f *ImageFilter) Choose(images []*runtimeapi.Image) (_ []*runtimeapi.Image, err error) {
 	slices.SortStableFunc(images, func(a, b *runtimeapi.Image) int { return strings.Compare(ImageName(a), ImageName(b)) })
-	images = slices.DeleteFunc(images, func(i *runtimeapi.Image) bool { return f.ImageRef != "" && !isNamed(i, f.ImageRef) })
+	images = slices.DeleteFunc(images, func(i *runtimeapi.Image) bool { return f.Ref != "" && !isNamed(i, f.Ref) })
 	for _, key := range f.keys {
 		if f.Crictl {
 			images = key.applyCrictl(images)
@@ -66,7 +74,7 @@ func (f *Filter) Choose(images []*runtimeapi.Image) (_ []*runtimeapi.Image, err 
 			return nil, err
 		}
 	}
-	return choose(f, images, func(i *runtimeapi.Image) filtered { return filtered{id: i.GetId(), name: ImageName(i)} }), nil
+	return slices.DeleteFunc(images, func(i *runtimeapi.Image) bool { return !f.Name.matches(ImageName(i)) }), nil
 }
 
 // imageFilter is one --filter of images; all must hold.
@@ -120,7 +128,7 @@ func (f imageFilter) apply(images []*runtimeapi.Image) ([]*runtimeapi.Image, err
 }
 
 // ByLabel applies the filters by labels, which only the verbose status of an image has.
-func (f *Filter) ByLabel(ctx context.Context, conn *client.Conn, images []*runtimeapi.Image) (_ []*runtimeapi.Image, err error) {
+func (f *ImageFilter) ByLabel(ctx context.Context, conn *client.Conn, images []*runtimeapi.Image) (_ []*runtimeapi.Image, err error) {
 	for _, key := range f.keys {
 		if key.label {
 			if images, err = key.byLabel(ctx, conn, images); err != nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/crishim/crishim/internal/lazyregexp"
 	urfave "github.com/urfave/cli/v2"
 )
 
@@ -274,3 +275,40 @@ func (*WaitText) IsBoolFlag() bool { return true }
 func (WaitFlag) values() []string { return []string{"ready"} }
 
 func (WaitFlag) TakesValue() bool { return false }
+
+// flagError matches the flag package's error about a value.
+var flagError = lazyregexp.New(`(?s)^invalid (?:boolean )?value (".*") for (?:flag )?-([\w-]+): (.*)$`)
+
+// flagComplaint turns urfave's error about a flag's value into a usage error.
+func flagComplaint(flags []urfave.Flag, err error) error {
+	m := flagError.FindStringSubmatch(err.Error())
+	if m == nil {
+		return Usagef("%v", err)
+	}
+	value, name, reason := m[1], m[2], m[3]
+	e := &UsageError{}
+	if reason == "parse error" {
+		e.Crictl, reason = err.Error(), "must be a number"
+	}
+	for _, flag := range flags {
+		if !slices.Contains(flag.Names(), name) {
+			continue
+		}
+		name, e.Names = flag.Names()[0], flag.Names()
+		if f, ok := flag.(*typedFlag); ok && f.text.err != nil {
+			e.Next = HintOf(f.text.err)
+			if f.number {
+				e.Crictl = fmt.Sprintf("invalid value %s for flag -%s: parse error", value, m[2])
+			}
+		}
+	}
+	e.Text = fmt.Sprintf("invalid --%s %s: %s", name, value, reason)
+	return e
+}
+
+func NotEmpty(text string) (string, error) {
+	if text == "" {
+		return "", errors.New("must not be empty")
+	}
+	return text, nil
+}

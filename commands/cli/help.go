@@ -26,8 +26,8 @@ const (
 )
 
 // write writes the page.
-func (h *Help) write(env *Env) error {
-	p := &page{width: max(cmp.Or(env.width(), helpWidth), helpLeast), crictl: env.Compat}
+func (h *Help) write(out *Printer) error {
+	p := &page{width: max(cmp.Or(out.Width(), helpWidth), helpLeast), crictl: out.Compat}
 	switch {
 	case h.command != nil:
 		p.command(h.name, h.command)
@@ -38,7 +38,7 @@ func (h *Help) write(env *Env) error {
 		p.program(h.app)
 		p.overview(h.app)
 	}
-	_, err := io.WriteString(env.Out, p.String())
+	_, err := io.WriteString(out.Out, p.String())
 	return err
 }
 

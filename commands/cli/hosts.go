@@ -13,76 +13,71 @@ import (
 	"github.com/crishim/crishim/internal/bounded"
 )
 
-// readEndpoints reads the endpoints of -r, --hosts and --hosts-file.
-func (env *Env) readEndpoints(hosts bool) error {
-	g := &env.global
-	named := slices.Clone(g.hosts)
-	if g.hostsFile != "" {
-		text, err := bounded.ReadFile(g.hostsFile, bounded.Config)
+// The flags about several nodes.
+const (
+	flagHosts       = "hosts"
+	flagHostsFile   = "hosts-file"
+	flagParallel    = "parallel"
+	flagNodeTimeout = "node-timeout"
+	flagYes         = "yes"
+)
+
+// namedEndpoint is an endpoint with its name in results.
+type namedEndpoint struct{ name, endpoint string }
+
+// readHosts returns the endpoints of --hosts and --hosts-file.
+func readHosts(hosts []string, file, home string) (all []namedEndpoint, err error) {
+	named := slices.Clone(hosts)
+	if file != "" {
+		text, err := bounded.ReadFile(file, bounded.Config)
 		if err != nil {
-			return BadInput(fmt.Errorf("--%s: %w", flagHostsFile, err))
+			return nil, BadInput(fmt.Errorf("--%s: %w", flagHostsFile, err))
 		}
 		for line := range bytes.Lines(text) {
 			line, _, _ = bytes.Cut(line, []byte("#"))
 			named = append(named, strings.Fields(string(line))...)
 		}
 	}
-	if hosts && len(named) == 0 {
-		return BadInput(fmt.Errorf("%s names no host", g.hostsFile))
-	}
-	for _, name := range g.runtimeEndpoints {
-		if _, err := client.ParseEndpoint(name); err != nil {
-			return err
-		}
-		env.addNode(namedEndpoint{name, name})
-	}
-	if !hosts {
-		return nil
+	if len(named) == 0 {
+		return nil, BadInput(fmt.Errorf("%s names no host", file))
 	}
 	for name := range strings.SplitSeq(strings.Join(named, ","), ",") {
-		if err := env.addHosts(name); err != nil {
-			return err
+		matching := []string{name}
+		if strings.ContainsAny(name, "*?") {
+			if matching, err = sshHosts(home, name); err != nil {
+				return nil, err
+			}
+		}
+		for _, name := range matching {
+			host, err := parseHost(name)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, host)
 		}
 	}
-	return nil
+	return all, nil
 }
 
-// addNode adds an endpoint unless it is there.
-func (env *Env) addNode(n namedEndpoint) {
-	if !slices.ContainsFunc(env.several.nodes, func(other namedEndpoint) bool { return other.endpoint == n.endpoint }) {
-		env.several.nodes = append(env.several.nodes, n)
+func parseHost(name string) (namedEndpoint, error) {
+	host := namedEndpoint{name, name}
+	if !strings.Contains(name, "://") && !strings.HasPrefix(name, "/") {
+		host.endpoint = "ssh://" + name
 	}
-}
-
-// addHosts adds a host, or those that match a pattern.
-func (env *Env) addHosts(name string) (err error) {
-	matching := []string{name}
-	if strings.ContainsAny(name, "*?") {
-		if matching, err = env.sshHosts(name); err != nil {
-			return err
-		}
+	_, err := client.ParseEndpoint(host.endpoint)
+	var syntax *client.SyntaxError
+	switch {
+	case name == "":
+		return host, Usagef("--%s: a host is empty", flagHosts)
+	case errors.As(err, &syntax):
+		return host, Invalid(flagHosts, name, syntax.Reason)
 	}
-	for _, name := range matching {
-		n := namedEndpoint{name, name}
-		if !strings.Contains(name, "://") && !strings.HasPrefix(name, "/") {
-			n.endpoint = "ssh://" + name
-		}
-		_, err := client.ParseEndpoint(n.endpoint)
-		var syntax *client.SyntaxError
-		switch {
-		case name == "":
-			return Usagef("--%s: a host is empty", flagHosts)
-		case errors.As(err, &syntax):
-			return Invalid(flagHosts, name, syntax.Reason)
-		}
-		env.addNode(n)
-	}
-	return nil
+	return host, nil
 }
 
 // sshHosts returns the names in ~/.ssh/config that match a pattern; "" matches all.
-func (env *Env) sshHosts(pattern string) ([]string, error) {
-	file := filepath.Join(env.getenv("HOME"), ".ssh", "config")
+func sshHosts(home, pattern string) ([]string, error) {
+	file := filepath.Join(home, ".ssh", "config")
 	text, err := bounded.ReadFile(file, bounded.Config)
 	if err != nil {
 		return nil, BadInput(fmt.Errorf("--%s %s: %w", flagHosts, pattern, err))

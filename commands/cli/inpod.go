@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -22,8 +23,8 @@ import (
 
 // idle keeps a container running for execs, until a signal or until nothing listens at the mounted socket:
 // a runtime that is started again has another socket, which the next container gets.
-func idle(ctx context.Context, env *Env) int {
-	endpoint, err := client.ParseEndpoint(env.getenv("CONTAINER_RUNTIME_ENDPOINT"))
+func idle(ctx context.Context, p *Process) int {
+	endpoint, err := client.ParseEndpoint(p.getenv("CONTAINER_RUNTIME_ENDPOINT"))
 	if err != nil || endpoint.Network != "unix" {
 		<-ctx.Done()
 	}
@@ -31,7 +32,7 @@ func idle(ctx context.Context, env *Env) int {
 		conn, err := new(net.Dialer).DialContext(ctx, "unix", endpoint.Address)
 		switch {
 		case errors.Is(err, syscall.ECONNREFUSED):
-			env.Note("crishim: nothing listens at %s any more", endpoint.Address)
+			NewPrinter(p).Note("crishim: nothing listens at %s any more", endpoint.Address)
 			return exitFailed
 		case err == nil: // the runtime closes it when it ends, or after a time without a call
 			stop := context.AfterFunc(ctx, func() { conn.Close() })
@@ -54,34 +55,35 @@ const (
 
 // relay copies between the standard streams and the runtime's socket, or a TCP address of the loopback. It
 // ends with the other side, because an exec cannot end its output alone.
-func (env *Env) relay(ctx context.Context, args []string) error {
-	conn, end, err := env.dialRelayed(ctx, args)
+func relay(ctx context.Context, args []string, p *Process) error {
+	conn, end, err := dialRelayed(ctx, args, p)
 	if err != nil {
 		return err
 	}
 	defer end()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if _, err := io.WriteString(env.Out, kube.RelayReady); err != nil {
+	if _, err := io.WriteString(p.Out, kube.RelayReady); err != nil {
 		return err
 	}
 	go func() {
-		_, _ = io.Copy(conn, env.In) // the other direction ends with it
+		_, _ = io.Copy(conn, p.In) // the other direction ends with it
 		if half, ok := conn.(interface{ CloseWrite() error }); ok {
 			_ = half.CloseWrite()
 		}
 		time.AfterFunc(relayEnds, func() { conn.Close() })
 	}()
-	_, err = io.Copy(env.Out, conn)
+	_, err = io.Copy(p.Out, conn)
 	if errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) {
 		err = nil
 	}
 	return err
 }
 
-func (env *Env) dialRelayed(ctx context.Context, args []string) (conn net.Conn, end func(), err error) {
+func dialRelayed(ctx context.Context, args []string, p *Process) (conn net.Conn, end func(), err error) {
 	if len(args) < 2 {
-		env.ConnectTimeout = cmp.Or(env.ConnectTimeout, relayConnects)
-		runtime, err := env.Connect(ctx) // which starts the embedded dockershim where there is only Docker
+		own := *p
+		own.ConnectTimeout = cmp.Or(p.ConnectTimeout, relayConnects)
+		runtime, err := NewConnector(NewInvocation(&own, false)).Connect(ctx) // which starts the embedded dockershim where there is only Docker
 		if err != nil {
 			return nil, nil, err
 		}
@@ -98,30 +100,30 @@ func (env *Env) dialRelayed(ctx context.Context, args []string) (conn net.Conn, 
 	return conn, func() { conn.Close() }, err
 }
 
-// attend removes kube.NodeWord from a command line. The end of standard input interrupts it.
-func (env *Env) attend(args []string, signals chan<- os.Signal) []string {
+// attend removes kube.NodeWord from a command line, and returns the process that it runs in. The end of standard input
+// interrupts it.
+func attend(p *Process, args []string, left *atomic.Bool, signals chan<- os.Signal) (*Process, []string) {
+	own := *p
 	if len(args) < 3 {
-		return args[:1]
+		return &own, args[:1]
 	}
 	if columns, err := strconv.Atoi(args[2]); err == nil && columns > 0 {
-		env.OutTerminal, env.ErrTerminal, env.Width = true, true, func() int { return columns }
+		own.OutTerminal, own.ErrTerminal, own.Width = true, true, func() int { return columns }
 	}
-	lookup := env.LookupEnv
-	env.LookupEnv = func(name string) (string, bool) { // standard error is shown as lines: nothing is drawn there
+	own.LookupEnv = func(name string) (string, bool) { // standard error is shown as lines: nothing is drawn there
 		if name == "TERM" {
 			return "dumb", true
 		}
-		return lookup(name)
+		return p.LookupEnv(name)
 	}
-	from := env.In
-	env.In, env.InTerminal = strings.NewReader(""), false
+	own.In, own.InTerminal = strings.NewReader(""), false
 	go func() {
-		_, _ = io.Copy(io.Discard, from)
-		env.left.Store(true)
+		_, _ = io.Copy(io.Discard, p.In)
+		left.Store(true)
 		select {
 		case signals <- syscall.SIGINT:
 		default: // others have come
 		}
 	}()
-	return slices.Delete(slices.Clone(args), 1, 3)
+	return &own, slices.Delete(slices.Clone(args), 1, 3)
 }

@@ -24,12 +24,12 @@ func TestClientOptions(t *testing.T) {
 		{0, "docker://", 0, "docker://"},
 		{2, "", 2, "/run/a.sock"},
 	} {
-		env := (&Env{ConfigFile: file, LookupEnv: func(string) (string, bool) { return "", false }}).Fresh(false)
-		env.global.maxRetries = test.retries
+		c := NewConnector(NewInvocation(&Process{ConfigFile: file, LookupEnv: func(string) (string, bool) { return "", false }}, false))
+		c.maxRetries = test.retries
 		if test.endpoint != "" {
-			env.global.runtimeEndpoints = []string{test.endpoint}
+			c.runtimeEndpoints = []string{test.endpoint}
 		}
-		o, err := env.ClientOptions(false)
+		o, err := c.ClientOptions()
 		if err != nil || o.MaxRetries != test.wantRetries || o.RuntimeEndpoint != test.wantEndpoint || o.ImageEndpoint != "/run/b.sock" || o.QueryTimeout != 10*time.Second {
 			t.Errorf("%+v: got %+v, %v", test, o, err)
 		}

@@ -20,12 +20,12 @@ type OutputFile struct {
 	temp    string // its name until it is complete, on file systems that have no unnamed files
 }
 
-// CheckOutput checks the value of --output for an archive; "" and "-" are standard output.
-func CheckOutput(env *Env, path string) error {
+// CheckOutput checks the value of --output for an archive; "" and "-" are standard output, which may be a terminal.
+func CheckOutput(terminal bool, path string) error {
 	dir := filepath.Dir(path)
 	switch {
 	case path == "" || path == "-":
-		if env.OutTerminal {
+		if terminal {
 			return Usagef("an archive is nothing for a terminal: use -o FILE, or redirect standard output")
 		}
 	case IsDir(path):
@@ -37,19 +37,19 @@ func CheckOutput(env *Env, path string) error {
 }
 
 // WriteOutput has write fill a file that is created first, or standard output.
-func WriteOutput(env *Env, path string, write func(io.Writer) error) error {
+func WriteOutput(out io.Writer, path string, write func(io.Writer) error) error {
 	if path == "" || path == "-" {
-		return write(env.Out)
+		return write(out)
 	}
-	out, err := CreateOutput(path)
+	file, err := CreateOutput(path)
 	if err != nil {
 		return err
 	}
-	defer out.Close()
-	if err := write(out.File); err != nil {
+	defer file.Close()
+	if err := write(file.File); err != nil {
 		return err
 	}
-	return out.Commit()
+	return file.Commit()
 }
 
 // CreateOutput creates a file for a path, where Commit replaces a file or a symbolic link that is there. A pipe, a device or a
@@ -98,4 +98,16 @@ func (o *OutputFile) Close() {
 	if o.temp != "" {
 		_ = os.Remove(o.temp)
 	}
+}
+
+// IsFile reports whether path is a file, and no directory.
+func IsFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.IsDir()
+}
+
+// IsDir reports whether path is a directory.
+func IsDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }

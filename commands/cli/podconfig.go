@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,12 +16,10 @@ import (
 	urfave "github.com/urfave/cli/v2"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
-	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/commands/cli/crifile"
 	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/output"
@@ -101,18 +100,6 @@ func RemoveOwnLogs(conn *client.Conn, m *runtimeapi.PodSandboxMetadata) error {
 	return nil
 }
 
-// IsFile reports whether path is a file, and no directory.
-func IsFile(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && !info.IsDir()
-}
-
-// IsDir reports whether path is a directory.
-func IsDir(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
-}
-
 // CancelFlag returns --cancel-timeout.
 func CancelFlag(to *time.Duration) urfave.Flag {
 	return DurationFlag(to, "cancel-timeout", "timeout of each request: 5, 5s, 1m", "T")
@@ -127,62 +114,19 @@ func DryRunFlag(to *bool) urfave.Flag {
 }
 
 // PrintRequest prints requests in the form of configuration files.
-func PrintRequest(env *Env, requests ...proto.Message) error {
+func PrintRequest(out io.Writer, requests ...proto.Message) error {
 	for _, request := range requests {
-		if err := output.Value(env.Out, crifile.Encode(request), output.Options{}, nil); err != nil {
+		if err := output.Value(out, crifile.Encode(request), output.Options{}, nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// NewSchema returns the verb that prints the JSON schema of a configuration. For "container" it has
-// crictl's flags to choose.
-func NewSchema(env *Env, verb, kind string) *Verb {
-	var pod, container bool
-	c := &Verb{
-		Name:        "jsonschema",
-		Aliases:     []string{"js"},
-		Usage:       "print the JSON schema of the configuration",
-		Description: WithExamples("The schema that editors check such a file with.", "crishim "+verb+" jsonschema"),
-		Action: env.Offline(func(_ *Env, c *urfave.Context) error {
-			pod = pod || kind == "pod"
-			if !pod && !container {
-				if env.Compat {
-					return &UsageError{Text: "jsonschema needs --pod-config or --container-config", Kind: argv.NoArguments}
-				}
-				container = true
-			}
-			return ArgCount(c, 0, 0)
-		}, func(_ context.Context, env *Env) error {
-			var all []protoreflect.ProtoMessage
-			if pod {
-				all = append(all, &runtimeapi.PodSandboxConfig{})
-			}
-			if container {
-				all = append(all, &runtimeapi.ContainerConfig{})
-			}
-			for _, m := range all {
-				if err := output.Value(env.Out, crifile.Schema(m.ProtoReflect().Descriptor()), output.Options{}, nil); err != nil {
-					return err
-				}
-			}
-			return nil
-		}),
-	}
-	if kind == "container" {
-		c.Flags = []urfave.Flag{
-			BoolFlag(&pod, "pod-config", "the pod's configuration", "p", "pod"),
-			BoolFlag(&container, "container-config", "the container's configuration (default)", "c", "container"),
-		}
-	}
-	return c
-}
-
 // readInput reads a file, or standard input for "-", and returns its name.
-func (env *Env) readInput(path string) (text []byte, name string, err error) {
+func readInput(stdin io.Reader, path string) (text []byte, name string, err error) {
 	if path == "-" {
-		if text, err = bounded.ReadAll(env.In, bounded.Config); err != nil {
+		if text, err = bounded.ReadAll(stdin, bounded.Config); err != nil {
 			err = inputError{fmt.Errorf("read standard input: %w", err)}
 		}
 		return text, "standard input", err
@@ -198,9 +142,9 @@ func (env *Env) readInput(path string) (text []byte, name string, err error) {
 }
 
 // ReadPodFile reads a pod's configuration.
-func (env *Env) ReadPodFile(path string) (*runtimeapi.PodSandboxConfig, error) {
+func ReadPodFile(stdin io.Reader, path string) (*runtimeapi.PodSandboxConfig, error) {
 	pod := &runtimeapi.PodSandboxConfig{}
-	name, _, err := env.readMessage(path, pod)
+	name, _, err := readMessage(stdin, path, pod)
 	if err != nil {
 		return nil, err
 	}
@@ -209,17 +153,17 @@ func (env *Env) ReadPodFile(path string) (*runtimeapi.PodSandboxConfig, error) {
 
 // ReadContainerFile reads a container's configuration, and reports whether it sets the attempt, which
 // the message does not tell from 0.
-func (env *Env) ReadContainerFile(path string) (container *runtimeapi.ContainerConfig, attempt bool, err error) {
+func ReadContainerFile(stdin io.Reader, path string) (container *runtimeapi.ContainerConfig, attempt bool, err error) {
 	container = &runtimeapi.ContainerConfig{}
-	name, doc, err := env.readMessage(path, container)
+	name, doc, err := readMessage(stdin, path, container)
 	if err != nil {
 		return nil, false, err
 	}
 	return container, doc.Has("metadata", "attempt"), checkContainer(name, container)
 }
 
-func (env *Env) readMessage(path string, m proto.Message) (name string, doc crifile.Document, err error) {
-	text, name, err := env.readInput(path)
+func readMessage(stdin io.Reader, path string, m proto.Message) (name string, doc crifile.Document, err error) {
+	text, name, err := readInput(stdin, path)
 	if err != nil {
 		return name, doc, err
 	}
@@ -236,8 +180,8 @@ func (env *Env) readMessage(path string, m proto.Message) (name string, doc crif
 }
 
 // ReadBoth reads a container's and a pod's configuration from one file, in either order.
-func (env *Env) ReadBoth(path string) (*runtimeapi.ContainerConfig, *runtimeapi.PodSandboxConfig, error) {
-	text, name, err := env.readInput(path)
+func ReadBoth(stdin io.Reader, path string) (*runtimeapi.ContainerConfig, *runtimeapi.PodSandboxConfig, error) {
+	text, name, err := readInput(stdin, path)
 	if err != nil {
 		return nil, nil, err
 	}

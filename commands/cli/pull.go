@@ -25,6 +25,7 @@ type PullOptions struct {
 	fromStdin            bool
 	authFile             string
 	plugins              CredentialPlugins
+	lookupEnv            func(string) (string, bool)
 	timeout              time.Duration
 	With, without        bool // --with-pull, --no-pull
 
@@ -56,23 +57,21 @@ func (o *PullOptions) ChoiceFlags() []urfave.Flag {
 }
 
 // Wanted reports whether to pull; usual is the config file's default.
-func (o *PullOptions) Wanted(usual bool) (bool, error) {
-	if o.With && o.without {
-		return false, Usagef("--with-pull and --no-pull contradict each other")
-	}
-	return o.With || usual && !o.without, nil
-}
+func (o *PullOptions) Wanted(usual bool) bool { return o.With || usual && !o.without }
 
 // Check reads the credentials, and asks for the password.
-func (o *PullOptions) Check(env *Env, c *urfave.Context) (err error) {
-	o.Progress = env.ErrTerminal && !env.Compat
-	if text := env.getenv("CRICTL_PULL_TIMEOUT"); text != "" && !c.IsSet("pull-timeout") {
+func (o *PullOptions) Check(in *Invocation, c *urfave.Context) (err error) {
+	if o.With && o.without {
+		return Usagef("--with-pull and --no-pull contradict each other")
+	}
+	o.Progress, o.lookupEnv = in.ErrTerminal && !in.Compat, in.LookupEnv
+	if text := in.getenv("CRICTL_PULL_TIMEOUT"); text != "" && !c.IsSet("pull-timeout") {
 		if o.timeout, err = parseDuration(text); err != nil {
 			return Usagef("invalid CRICTL_PULL_TIMEOUT %s: %v", Quote(text), err)
 		}
 	}
-	if err = o.plugins.Load(env); err == nil {
-		o.auth, err = o.credentials(env, c)
+	if err = o.plugins.Load(in); err == nil {
+		o.auth, err = o.credentials(in, c)
 	}
 	return err
 }
@@ -92,12 +91,12 @@ func (p *CredentialPlugins) Flags() []urfave.Flag {
 }
 
 // Load reads the configuration, if a flag named one.
-func (p *CredentialPlugins) Load(env *Env) (err error) {
+func (p *CredentialPlugins) Load(in *Invocation) (err error) {
 	if (p.config == "") != (p.dir == "") {
 		return Usagef("--image-credential-provider-config and --image-credential-provider-bin-dir belong together")
 	}
 	if p.config != "" {
-		if p.Plugins, err = auth.LoadPlugins(p.config, p.dir, env.Now, func(err error) { env.Warn("%s", Sentence(env, err)) }); err != nil {
+		if p.Plugins, err = auth.LoadPlugins(p.config, p.dir, in.Now, func(err error) { in.Printer.Warn("%s", in.Printer.Sentence(err)) }); err != nil {
 			return BadInput(err)
 		}
 	}
@@ -105,13 +104,13 @@ func (p *CredentialPlugins) Load(env *Env) (err error) {
 }
 
 // credentials returns those of the flags or the environment, or nil.
-func (o *PullOptions) credentials(env *Env, c *urfave.Context) (*runtimeapi.AuthConfig, error) {
+func (o *PullOptions) credentials(in *Invocation, c *urfave.Context) (*runtimeapi.AuthConfig, error) {
 	creds, encoded := o.creds, o.encoded
 	switch {
 	case creds != "" && encoded+o.User != "" || encoded != "" && o.User != "":
 		return nil, Usagef("--creds, --auth and --username: choose one")
 	case creds+encoded+o.User == "":
-		creds, encoded = env.getenv("CRICTL_CREDS"), env.getenv("CRICTL_AUTH")
+		creds, encoded = in.getenv("CRICTL_CREDS"), in.getenv("CRICTL_AUTH")
 	}
 	if encoded != "" {
 		config, err := auth.ParseBase64(encoded)
@@ -131,7 +130,7 @@ func (o *PullOptions) credentials(env *Env, c *urfave.Context) (*runtimeapi.Auth
 		return nil, Usagef("the registry credentials have no user name")
 	case o.fromStdin || !found:
 		var err error
-		if password, err = o.password(c.Context, env, user); err != nil {
+		if password, err = o.password(c.Context, in.Process, user); err != nil {
 			return nil, err
 		}
 	}
@@ -139,38 +138,38 @@ func (o *PullOptions) credentials(env *Env, c *urfave.Context) (*runtimeapi.Auth
 }
 
 // password reads a password from standard input, or asks for it.
-func (o *PullOptions) password(ctx context.Context, env *Env, user string) (string, error) {
+func (o *PullOptions) password(ctx context.Context, p *Process, user string) (string, error) {
 	if o.fromStdin {
-		text, err := bounded.ReadAll(env.In, bounded.Config)
+		text, err := bounded.ReadAll(p.In, bounded.Config)
 		return strings.TrimRight(string(text), "\r\n"), err
 	}
-	if env.AskPassword == nil || !env.InTerminal {
+	if p.AskPassword == nil || !p.InTerminal {
 		return "", Usagef("no password for %s: give it with --password-stdin", Quote(user))
 	}
-	return env.AskPassword(ctx, "Password for "+output.Sanitize(user)+": ")
+	return p.AskPassword(ctx, "Password for "+output.Sanitize(user)+": ")
 }
 
 // Pull pulls one image and returns its reference.
-func (o *PullOptions) Pull(ctx context.Context, env *Env, conn *client.Conn, spec *runtimeapi.ImageSpec, pod *runtimeapi.PodSandboxConfig) (string, error) {
+func (o *PullOptions) Pull(ctx context.Context, p *Printer, conn *client.Conn, spec *runtimeapi.ImageSpec, pod *runtimeapi.PodSandboxConfig) (string, error) {
 	if o.IfMissing {
 		res, err := conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: spec})
 		if err == nil && res.GetImage() != nil {
 			return res.GetImage().GetId(), nil
 		}
 	}
-	auth, err := o.authFor(ctx, env, spec.GetImage())
+	auth, err := o.authFor(ctx, p, spec.GetImage())
 	if err != nil {
 		return "", err
 	}
 	for attempt := 0; ; attempt++ {
-		ref, err := o.pullOnce(ctx, env, conn, &runtimeapi.PullImageRequest{Image: spec, Auth: auth, SandboxConfig: pod})
+		ref, err := o.pullOnce(ctx, p, conn, &runtimeapi.PullImageRequest{Image: spec, Auth: auth, SandboxConfig: pod})
 		if err == nil {
 			return ref, nil
 		}
 		if attempt >= o.Retries || ctx.Err() != nil || IsGone(err) {
 			return "", About("pull "+spec.GetImage(), pullError(err, auth))
 		}
-		env.Warn("pull %s: %v; trying again", spec.GetImage(), Sentence(env, err))
+		p.Warn("pull %s: %v; trying again", spec.GetImage(), p.Sentence(err))
 		if err := Pause(ctx, time.Second<<min(attempt, 4)); err != nil {
 			return "", err
 		}
@@ -203,7 +202,7 @@ func (e *worded) Error() string { return e.text }
 func (e *worded) Unwrap() error { return e.error }
 
 // PullFor pulls the image of a container and those among its mounts.
-func (o *PullOptions) PullFor(ctx context.Context, env *Env, conn *client.Conn, container *runtimeapi.ContainerConfig, pod *runtimeapi.PodSandboxConfig) error {
+func (o *PullOptions) PullFor(ctx context.Context, p *Printer, conn *client.Conn, container *runtimeapi.ContainerConfig, pod *runtimeapi.PodSandboxConfig) error {
 	images := []*runtimeapi.ImageSpec{container.GetImage()}
 	for _, mount := range container.GetMounts() {
 		if mount.GetImage().GetImage() != "" {
@@ -211,7 +210,7 @@ func (o *PullOptions) PullFor(ctx context.Context, env *Env, conn *client.Conn, 
 		}
 	}
 	for _, image := range images {
-		if _, err := o.Pull(ctx, env, conn, image, pod); err != nil {
+		if _, err := o.Pull(ctx, p, conn, image, pod); err != nil {
 			return err
 		}
 	}
@@ -220,7 +219,7 @@ func (o *PullOptions) PullFor(ctx context.Context, env *Env, conn *client.Conn, 
 
 // authFor returns the credentials for an image; nil is anonymous. Flags win over the files of docker and
 // podman.
-func (o *PullOptions) authFor(ctx context.Context, env *Env, image string) (*runtimeapi.AuthConfig, error) {
+func (o *PullOptions) authFor(ctx context.Context, p *Printer, image string) (*runtimeapi.AuthConfig, error) {
 	if o.auth != nil {
 		return o.auth, nil
 	}
@@ -229,20 +228,20 @@ func (o *PullOptions) authFor(ctx context.Context, env *Env, image string) (*run
 		defer cancel()
 		ctx = limited
 	}
-	return auth.Lookup(ctx, image, auth.Options{AuthFile: o.authFile, LookupEnv: env.LookupEnv, Plugins: o.plugins.Plugins, Stderr: env.Err})
+	return auth.Lookup(ctx, image, auth.Options{AuthFile: o.authFile, LookupEnv: o.lookupEnv, Plugins: o.plugins.Plugins, Stderr: p.Err})
 }
 
 func (o *PullOptions) limit() grpc.CallOption { return client.Timeout(o.timeout, "--pull-timeout") }
 
 // pullOnce pulls, with progress if o.Progress.
-func (o *PullOptions) pullOnce(ctx context.Context, env *Env, conn *client.Conn, r *runtimeapi.PullImageRequest) (string, error) {
+func (o *PullOptions) pullOnce(ctx context.Context, p *Printer, conn *client.Conn, r *runtimeapi.PullImageRequest) (string, error) {
 	if !o.Progress {
 		res, err := conn.Image.PullImage(ctx, r, o.limit())
 		return res.GetImageRef(), err
 	}
 	display := o.Display
 	if display == nil {
-		display = progress.Start(env.ProgressOptions())
+		display = progress.Start(p.Progress())
 		defer display.Close()
 	}
 	return pullShowing(ctx, conn, r, display, o.limit())
@@ -270,16 +269,11 @@ func pullShowing(ctx context.Context, conn *client.Conn, r *runtimeapi.PullImage
 	return res.GetImageRef(), err
 }
 
-// ProgressOptions returns where the progress of pulls is drawn.
-func (env *Env) ProgressOptions() progress.Options {
-	return progress.Options{Out: env.Err, Terminal: env.ErrTerminal && env.getenv("TERM") != "dumb", Width: env.width()}
-}
-
 // PullInLines shows pulls as lines, because steps of several pods are printed meanwhile.
-func (env *Env) PullInLines(conn *client.Conn) func(context.Context, string, *runtimeapi.AuthConfig, *runtimeapi.PodSandboxConfig) (string, error) {
+func PullInLines(p *Printer, conn *client.Conn) func(context.Context, string, *runtimeapi.AuthConfig, *runtimeapi.PodSandboxConfig) (string, error) {
 	return func(ctx context.Context, image string, auth *runtimeapi.AuthConfig, pod *runtimeapi.PodSandboxConfig) (string, error) {
 		r := &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image}, Auth: auth, SandboxConfig: pod}
-		display := progress.Start(progress.Options{Out: NewLineWriter(env.Err, env.mu, "")})
+		display := progress.Start(p.ProgressLines())
 		defer display.Close()
 		return pullShowing(ctx, conn, r, display)
 	}

@@ -17,8 +17,8 @@ func TestPullInLines(t *testing.T) {
 	}
 	defer conn.Close()
 	var errs test.Buffer
-	env := (&Env{Err: &errs, ErrTerminal: true}).Fresh(false)
-	got, err := env.PullInLines(conn)(t.Context(), "app", nil, nil)
+	p := NewPrinter(&Process{Err: &errs, ErrTerminal: true})
+	got, err := PullInLines(p, conn)(t.Context(), "app", nil, nil)
 	if err != nil || got != id {
 		t.Errorf("got %q, %v", got, err)
 	}

@@ -4,105 +4,59 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"syscall"
-	"time"
 
-	"github.com/crishim/crishim/client"
-	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/output"
 )
 
-// Run runs a command line of the app that newApp makes, args[0] being the program's name, and returns the
-// exit status (docs/exit-codes.md).
-func Run(ctx context.Context, args []string, env *Env, newApp func(*Env) *App) int {
-	ctx, signals := watchSignals(ctx, env.Exit)
+// Run runs a command line with these verbs, args[0] being the program's name, and returns the exit
+// status (docs/exit-codes.md).
+func Run(ctx context.Context, args []string, p *Process, groups []Group) int {
+	ctx, signals := watchSignals(ctx, p.Exit)
 	defer signals.stop()
 
-	run := env.Fresh(len(args) > 0 && filepath.Base(args[0]) == "crictl")
+	left := new(atomic.Bool) // the client of a command line in a pod has gone
 	switch firstWord(args) {
 	case kube.IdleWord:
-		return idle(ctx, run)
+		return idle(ctx, p)
 	case kube.RelayWord:
-		return report(run, argv.Line{}, syscall.Signal(signals.first.Load()), run.relay(ctx, args[2:]))
+		return report(NewPrinter(p), argv.Line{}, signals.received(), false, relay(ctx, args[2:], p))
 	case kube.NodeWord:
-		args = run.attend(args, signals.incoming)
+		p, args = attend(p, args, left, signals.incoming)
 	}
-	app := newApp(run)
+	app := NewApp(p, len(args) > 0 && filepath.Base(args[0]) == "crictl", groups)
+	app.in.run = func(ctx context.Context, p *Process, args []string) int { return Run(ctx, args, p, groups) }
 	switch firstWord(args) {
 	case completeVerb:
-		complete(ctx, run, app, args[2:])
+		complete(ctx, app, args[2:])
 		return 0
 	case completeBashVerb:
-		completeBash(ctx, run, app, args[2:])
+		completeBash(ctx, app, args[2:])
 		return 0
 	}
 	line, err := argv.Arrange(app.Table(), args, IsFile)
-	run.line, run.newApp = line, newApp
-	run.Compat = run.Compat || line.Compat
-	if err != nil && wantsJSONErrors(args) {
-		run.global.errorFormat = errorJSON
+	app.in.line = line
+	if line.Compat {
+		app.in.setCompat(true)
 	}
-	if run.Compat {
+	if err != nil && wantsJSONErrors(args) {
+		app.printer.errorFormat = errorJSON
+	}
+	if app.in.Compat {
 		dropIgnored(&line)
 	}
 	if err == nil {
-		err = run.do(ctx, app, line, args)
+		err = run(ctx, app, line, args)
 	}
-	if run.Compat {
-		err = run.answerAsCrictl(app, line, args, err)
+	if app.in.Compat {
+		err = answerAsCrictl(app, line, args, err)
 	}
-	return report(run, line, syscall.Signal(signals.first.Load()), err)
-}
-
-// do runs a command line that could be read.
-func (env *Env) do(ctx context.Context, app *App, line argv.Line, args []string) error {
-	switch {
-	case line.Version:
-		_, err := fmt.Fprintf(env.Out, "crishim version %s %s/%s\n", OwnVersion(env), runtime.GOOS, runtime.GOARCH)
-		return err
-	case line.Help:
-		return helpPage(app, line).write(env)
-	case env.Cluster != nil && env.Cluster.One && OnNodes(line.Verb).There:
-		return env.there(ctx, args[1:])
-	}
-	err := Join(app.RunContext(ctx, line.Args), env.profiles.stop())
-	env.tracing.stop(err)
-	return err
-}
-
-// ownFlags are global flags that RunLine does not pass on. Without a cluster it sets the endpoints itself.
-var (
-	ownFlags      = []string{"error-format", "color", "profile-cpu", "profile-mem"}
-	endpointFlags = []string{"runtime-endpoint", "image-endpoint"}
-)
-
-// RunLine runs another command line on the runtime of a verb, with its global flags, and returns the exit
-// status.
-func (env *Env) RunLine(ctx context.Context, conn *client.Conn, args ...string) int {
-	own := *env
-	own.Exit = nil
-	line, left := []string{"crishim"}, ownFlags
-	if env.Cluster == nil {
-		line = append(line, "--runtime-endpoint="+conn.RuntimeEndpoint, "--image-endpoint="+conn.ImageEndpoint)
-		left = slices.Concat(left, endpointFlags)
-	}
-	for _, arg := range env.line.Args[1:] {
-		if !argv.IsFlag(arg) {
-			break
-		}
-		if name := argv.FlagName(arg); !slices.Contains(left, name) {
-			line = append(line, arg)
-		}
-	}
-	return Run(ctx, append(line, args...), &own, env.newApp)
+	return report(app.printer, line, signals.received(), left.Load(), err)
 }
 
 // firstWord returns the word after the program's name, or "".
@@ -113,67 +67,103 @@ func firstWord(args []string) string {
 	return args[1]
 }
 
-// wantsJSONErrors looks for --error-format=json in a command line that cannot be read.
-func wantsJSONErrors(args []string) bool {
-	for i, arg := range args {
-		name, value, joined := strings.Cut(arg, "=")
-		switch {
-		case arg == "--":
-			return false
-		case name != "--error-format":
-		case joined:
-			return value == errorJSON
-		case i+1 < len(args):
-			return args[i+1] == errorJSON
+// run runs a command line that could be read.
+func run(ctx context.Context, app *App, line argv.Line, args []string) error {
+	switch in := app.in; {
+	case line.Version:
+		_, err := fmt.Fprintf(in.Out, "crishim version %s %s/%s\n", in.OwnVersion(), runtime.GOOS, runtime.GOARCH)
+		return err
+	case line.Help:
+		return helpPage(app, line).write(app.printer)
+	case in.Cluster != nil && in.Cluster.One && OnNodes(line.Verb).There:
+		return runThere(ctx, args[1:], in, app.connector)
+	}
+	err := Join(app.RunContext(ctx, line.Args), app.profiles.stop())
+	app.connector.tracing.stop(err)
+	return err
+}
+
+// answerAsCrictl shows the help page where crictl does, and returns the error that is left, in
+// crictl's words.
+func answerAsCrictl(app *App, line argv.Line, args []string, err error) error {
+	var usage *UsageError
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &usage):
+		if line.Verb == "pull" {
+			err = About("pulling image", err)
 		}
+		return err
+	case helpsInstead(line.Verb, usage.Kind):
+		if usage.Kind == argv.NothingFound {
+			app.printer.Note("%s", usage.Text)
+		}
+		return helpPage(app, line).write(app.printer)
+	case usage.Crictl != "":
+		usage.Text = asTyped(usage, args)
+		_, writeErr := fmt.Fprintf(app.printer.Out, "Incorrect Usage: %s\n\n", output.Sanitize(usage.Text))
+		return Join(err, writeErr, helpPage(app, line).write(app.printer))
 	}
-	return false
+	return err
 }
 
-// sameSignal is the time in which a second signal counts as the first: timeout(1) sends each to the
-// process and to its group.
-const sameSignal = 300 * time.Millisecond
-
-// ErrFollowed ends a verb that runs until it is interrupted, which is success.
-var ErrFollowed = errors.New("interrupted")
-
-// signalWatch turns the first SIGINT, SIGTERM or SIGHUP into a cancelled
-// context, whose cause is the signal, and the second into the process's end.
-type signalWatch struct {
-	incoming chan os.Signal
-	first    atomic.Int32 // the signal that came first, 0 if none did
-	stop     func()
-}
-
-func watchSignals(ctx context.Context, exit func(int)) (context.Context, *signalWatch) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	incoming := make(chan os.Signal, 2)
-	signal.Notify(incoming, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	done := make(chan struct{})
-	watch := &signalWatch{incoming: incoming}
-	watch.stop = func() {
-		signal.Stop(incoming)
-		close(done)
-		cancel(nil)
+// report prints what went wrong and returns the status to exit with. An interrupt is not reported to a client that has left.
+func report(p *Printer, line argv.Line, signal syscall.Signal, left bool, err error) int {
+	if err == nil {
+		return 0
 	}
-	go func() {
-		var since time.Time
-		for {
-			select {
-			case <-done:
-				return
-			case s := <-incoming:
-				number, ok := s.(syscall.Signal)
-				switch {
-				case !ok:
-				case watch.first.CompareAndSwap(0, int32(number)):
-					since = time.Now()
-					cancel(stream.Signaled(number))
-				case exit != nil && time.Since(since) > sameSignal:
-					exit(exitSignals + int(number))
+	if code, _, ok := commandStatus(err); ok {
+		for _, one := range Failures(err) {
+			switch own, why, ok := commandStatus(one); {
+			case !ok: // of the clean-up
+				p.fail(p.describe(one))
+			case why != "":
+				code := "cannot_run"
+				if own == ExitNotFound {
+					code = "command_not_found"
 				}
+				p.fail(failure{Failure: Failure{Code: code, Message: output.Sanitize(why), Hint: HintOf(one)}})
 			}
 		}
-	}()
-	return ctx, watch
+		if p.Compat {
+			return exitFailed
+		}
+		return code
+	}
+	if errors.Is(err, ErrFollowed) && (signal == 0 || signal == syscall.SIGINT || p.Compat) {
+		return 0
+	}
+	if signal != 0 {
+		word := "interrupted"
+		if signal != syscall.SIGINT {
+			word = signal.String() // terminated, hangup
+		}
+		if !left {
+			p.fail(failure{Failure: Failure{Code: word, Message: word}})
+		}
+		if p.Compat {
+			return exitFailed
+		}
+		return exitSignals + int(signal)
+	}
+	for _, one := range Failures(err) {
+		p.fail(p.describe(one))
+	}
+	return failureStatus(p, line, err)
+}
+
+func failureStatus(p *Printer, line argv.Line, err error) int {
+	var usage *UsageError
+	switch {
+	case p.Compat && errors.As(err, &usage) && usage.Kind == argv.NoSuchCommand:
+		return 3
+	case p.Compat, errors.As(err, new(*nodeError)):
+		return exitFailed
+	case line.PassesStatus():
+		return ExitOwnFailure
+	case isUsage(err), errors.As(err, new(inputError)):
+		return ExitUsage
+	}
+	return exitFailed
 }

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/internal/lazyregexp"
 	"github.com/crishim/crishim/shim"
@@ -185,35 +184,6 @@ func (o *ServeOptions) checkWords() error {
 	return nil
 }
 
-// ShimOptions returns the settings of an embedded shim: those of --shim-config and the network plugin,
-// each from a flag, the environment or the config file. The listener and the engine come from the endpoint.
-// A single command takes only settings of pods and images, unless the shim stays.
-func (env *Env) ShimOptions(config *client.Config, stays bool) (o shim.Options, err error) {
-	path := cmp.Or(env.global.shimConfig, env.getenv("CRISHIM_SHIM_CONFIG"), config.ShimConfig)
-	if path != "" {
-		all := NewServeOptions()
-		if err := all.ReadServeConfig(func(string) bool { return false }, FlagShimConfig, path); err != nil {
-			return o, err
-		}
-		if err := all.Complete(env); err != nil {
-			return o, err
-		}
-		o = all.Shim
-		if !stays {
-			o = shim.Options{Network: o.Network, PauseImage: o.PauseImage, PullProgressDeadline: o.PullProgressDeadline, CgroupDriver: o.CgroupDriver}
-		}
-	}
-	// Files of another tool in /etc/cni/net.d must not change what a command does.
-	o.Network.Plugin = cmp.Or(env.global.networkPlugin, env.getenv("CRISHIM_NETWORK_PLUGIN"), config.NetworkPlugin, o.Network.Plugin, shim.PluginBridge)
-	if _, err := parseNetworkPlugin(o.Network.Plugin); err != nil {
-		return o, Usagef("invalid CRISHIM_NETWORK_PLUGIN %s: %v", Quote(o.Network.Plugin), err)
-	}
-	if o.Network.Plugin == shim.PluginKubenet && o.Network.PodCIDR == "" {
-		return o, Usagef("network plugin kubenet needs the pod CIDR: give pod-cidr in the file of --%s", FlagShimConfig)
-	}
-	return o, nil
-}
-
 var (
 	logLevels     = []string{"debug", "info", "warn", "error"}
 	logFormats    = []string{"text", "json"}
@@ -302,7 +272,7 @@ func CIDRFlag(to *string, name, usage string, aliases ...string) urfave.Flag {
 }
 
 // Complete checks the flags and the settings of the file.
-func (o *ServeOptions) Complete(env *Env) error {
+func (o *ServeOptions) Complete(p *Printer, lookupEnv func(string) (string, bool)) error {
 	s, n := &o.Shim, &o.Shim.Network
 	masqueraded := strings.Split(n.NonMasqueradeCIDR, ",")
 	family := func(cidr string) bool { return strings.Contains(cidr, ":") }
@@ -325,18 +295,18 @@ func (o *ServeOptions) Complete(env *Env) error {
 	if o.binDirs != "" {
 		n.BinDirs = strings.Split(o.binDirs, ",")
 	}
-	s.Engine.LookupEnv, s.WriteLogs = env.LookupEnv, !o.linkLogs
+	s.Engine.LookupEnv, s.WriteLogs = lookupEnv, !o.linkLogs
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
 		return err
 	}
-	if env.global.debug {
+	if p.debug {
 		level = slog.LevelDebug
 	}
 	options := &slog.HandlerOptions{Level: level}
-	s.Log = slog.New(slog.NewTextHandler(env.Err, options))
+	s.Log = slog.New(slog.NewTextHandler(p.Err, options))
 	if o.logFormat == "json" {
-		s.Log = slog.New(slog.NewJSONHandler(env.Err, options))
+		s.Log = slog.New(slog.NewJSONHandler(p.Err, options))
 	}
 	return nil
 }

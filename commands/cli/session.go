@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
@@ -17,6 +18,8 @@ import (
 type Session struct {
 	Stdin, TTY bool
 	Options    stream.Options
+	Input      io.Reader // the local stdin
+	terminal   bool      // stdin is one
 }
 
 // TransportFlags returns the flags of verbs that dial a streaming URL.
@@ -42,8 +45,8 @@ func (s *Session) Flags() []urfave.Flag {
 }
 
 // Check checks the flags.
-func (s *Session) Check(env *Env) error {
-	s.Options.Warn = env.Warn
+func (s *Session) Check(in *Invocation) error {
+	s.Options.Warn, s.Input, s.terminal = in.Printer.Warn, in.In, in.InTerminal
 	if err := s.Options.Check(); err != nil {
 		return Usagef("%v", err)
 	}
@@ -51,21 +54,21 @@ func (s *Session) Check(env *Env) error {
 }
 
 // DropTTYWithoutTerminal lets -it work like -i if stdin is no terminal, as in a pipeline.
-func (s *Session) DropTTYWithoutTerminal(env *Env) {
-	if s.TTY && s.Stdin && !env.InTerminal {
+func (s *Session) DropTTYWithoutTerminal(p *Printer) {
+	if s.TTY && s.Stdin && !s.terminal {
 		s.TTY = false
-		env.Warn("stdin is not a terminal: going on without --tty")
+		p.Warn("stdin is not a terminal: going on without --tty")
 	}
 }
 
 // Streams returns the local streams of the session.
-func (s *Session) Streams(env *Env) stream.Streams {
-	streams := stream.Streams{Out: env.Out, TTY: s.TTY}
+func (s *Session) Streams(p *Printer) stream.Streams {
+	streams := stream.Streams{Out: p.Out, TTY: s.TTY}
 	if s.Stdin {
-		streams.In = env.In
+		streams.In = s.Input
 	}
 	if !s.TTY {
-		streams.Err = env.Err
+		streams.Err = p.Err
 	}
 	return streams
 }
@@ -113,7 +116,7 @@ const endPeriod = 20 * time.Millisecond
 
 // WaitExitStatus waits for a container to end, and returns its exit status as an error unless that is 0.
 // It warns of a container that ran out of memory, whose status is that of any kill.
-func WaitExitStatus(ctx context.Context, env *Env, conn *client.Conn, id string) error {
+func WaitExitStatus(ctx context.Context, p *Printer, conn *client.Conn, id string) error {
 	for {
 		res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
 		switch {
@@ -126,7 +129,7 @@ func WaitExitStatus(ctx context.Context, env *Env, conn *client.Conn, id string)
 		}
 		if st := res.GetStatus(); st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
 			if st.GetReason() == "OOMKilled" {
-				env.Warn("the container ran out of memory and was killed")
+				p.Warn("the container ran out of memory and was killed")
 			}
 			if code := st.GetExitCode(); code != 0 {
 				return &stream.ExitError{Code: int(code)}

@@ -22,6 +22,7 @@ type StatsOptions struct {
 	Targets []string
 	Filter  Filter
 	seconds int
+	second  time.Duration
 	given   bool // --seconds
 	watch   bool
 	missing error // about targets that do not exist, while others are shown
@@ -41,25 +42,25 @@ func (o *StatsOptions) Flags(columns output.Columns) []urfave.Flag {
 	)
 }
 
-func (o *StatsOptions) Check(env *Env, c *urfave.Context) error {
-	o.Targets, o.given = c.Args().Slice(), c.IsSet("seconds")
+func (o *StatsOptions) Check(in *Invocation, c *urfave.Context) error {
+	o.Targets, o.given, o.second = c.Args().Slice(), c.IsSet("seconds"), cmp.Or(in.StatsSecond, time.Second)
 	if o.seconds < 1 {
 		return Invalid("seconds", o.seconds, "must be at least 1")
 	}
-	o.View.AnyFormat = env.Compat
+	o.View.AnyFormat = in.Compat
 	most := -1
-	if env.Compat {
+	if in.Compat {
 		most = 1
 	}
-	return cmp.Or(ArgCount(c, 0, most), o.Filter.Check(false), o.View.Check(env))
+	return cmp.Or(ArgCount(c, 0, most), o.Filter.Check(false), o.View.Check(in))
 }
 
 // Chosen returns the ids of the targets, which find looks up; nil for all. If some exist and are shown
 // once, the error about the others comes at the end.
-func (o *StatsOptions) Chosen(env *Env, find func(ref string) (string, error)) (ids []string, err error) {
+func (o *StatsOptions) Chosen(p *Printer, find func(ref string) (string, error)) (ids []string, err error) {
 	o.missing = Each(o.Targets, func(ref string) error {
 		id, err := find(ref)
-		if env.Compat && IsGone(err) { // crictl lists nothing
+		if p.Compat && IsGone(err) { // crictl lists nothing
 			id, err = ref, nil
 		}
 		if err == nil {
@@ -80,23 +81,23 @@ const shortSample = 200 * time.Millisecond
 func (o *StatsOptions) OneSample() bool { return o.View.Format.ForMachines() || o.View.Quiet }
 
 // pages returns a function that writes a page, on a terminal in the place of the one before.
-func (o *StatsOptions) pages(env *Env) (write func(page []byte) error, end func()) {
-	if o.watch && env.OutTerminal && env.getenv("TERM") != "dumb" && !o.View.Format.ForMachines() {
-		display := live.Start(env.Out, env.width())
+func (o *StatsOptions) pages(p *Printer) (write func(page []byte) error, end func()) {
+	if o.watch && p.OutTerminal && !p.dumb() && !o.View.Format.ForMachines() {
+		display := live.Start(p.Out, p.Width())
 		return func(page []byte) error { return display.Show(string(page)) }, func() { display.Close() }
 	}
-	return func(page []byte) error { _, err := env.Out.Write(page); return err }, func() {}
+	return func(page []byte) error { _, err := p.Out.Write(page); return err }, func() {}
 }
 
 // ShowStats takes samples, two for a page of a table, and shows them, once or with --watch repeatedly.
-func ShowStats[S any](ctx context.Context, env *Env, conn *client.Conn, o *StatsOptions, pods bool,
+func ShowStats[S any](ctx context.Context, p *Printer, conn *client.Conn, o *StatsOptions, pods bool,
 	sample func(context.Context) ([]S, error), cpu func(S) *runtimeapi.CpuUsage, show func(w io.Writer, before, after []S, more Extras) error,
 ) error {
-	interval := time.Duration(o.seconds) * cmp.Or(env.StatsSecond, time.Second)
+	interval := time.Duration(o.seconds) * o.second
 	if conn.Embedded && !o.given && !o.watch {
 		interval = shortSample
 	}
-	write, end := o.pages(env)
+	write, end := o.pages(p)
 	defer end()
 	between := interval
 	if !o.OneSample() {
@@ -107,7 +108,7 @@ func ShowStats[S any](ctx context.Context, env *Env, conn *client.Conn, o *Stats
 	err := Refresh(ctx, o.watch, between, func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel() // ends AskExtras
-		o.View.Now = env.Now()
+		o.View.Now = p.Now()
 		before, err := sample(ctx)
 		if err != nil {
 			return err
@@ -131,7 +132,7 @@ func ShowStats[S any](ctx context.Context, env *Env, conn *client.Conn, o *Stats
 			more = asked()
 		}
 		if !o.watch {
-			return show(env.Out, before, after, more)
+			return show(p.Out, before, after, more)
 		}
 		var page bytes.Buffer
 		if err := show(&page, before, after, more); err != nil {
@@ -142,19 +143,8 @@ func ShowStats[S any](ctx context.Context, env *Env, conn *client.Conn, o *Stats
 	return Join(err, o.missing)
 }
 
-// UnknownAmount is a figure that the runtime does not know.
-const UnknownAmount = -1
-
 // nanosPerSecond is also the nanoseconds of CPU time in a second of one core.
 const nanosPerSecond = 1e9
-
-// Amount is v, or UnknownAmount.
-func Amount(v *runtimeapi.UInt64Value) int64 {
-	if v == nil {
-		return UnknownAmount
-	}
-	return int64(v.GetValue())
-}
 
 // SortUsages sorts by namespace, pod and name.
 func SortUsages(usages []output.Usage) {

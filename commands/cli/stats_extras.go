@@ -10,6 +10,17 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
+// UnknownAmount is a figure that the runtime does not know.
+const UnknownAmount = -1
+
+// Amount is v, or UnknownAmount.
+func Amount(v *runtimeapi.UInt64Value) int64 {
+	if v == nil {
+		return UnknownAmount
+	}
+	return int64(v.GetValue())
+}
+
 // Traffic has the bytes received and sent, or read and written.
 type Traffic struct{ In, Out int64 }
 

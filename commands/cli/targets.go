@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"strings"
 
 	urfave "github.com/urfave/cli/v2"
-	"golang.org/x/sync/errgroup"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -40,22 +38,7 @@ func (t *Targets) DryRunFlag(done string) urfave.Flag {
 }
 
 // DryRun reports whether changes are only shown.
-func (t *Targets) DryRun(env *Env) bool { return t.dryRun || env.try }
-
-// DryRun reports whether changes of several nodes are only shown, because --yes was not given.
-func (env *Env) DryRun() bool { return env.try }
-
-// SelectorFlag returns --selector.
-func SelectorFlag(to *client.Selector, aliases ...string) urfave.Flag {
-	return Typed(to, func(text string) (client.Selector, error) {
-		selector, err := client.ParseSelector(text)
-		var syntax *client.SyntaxError
-		if errors.As(err, &syntax) {
-			err = WithHint(errors.New(syntax.Reason), "%s", syntax.Hint())
-		}
-		return selector, err
-	}, "selector", "those whose labels match `EXPRESSION`: app=web,tier!=db,env in (a,b),!old", aliases...)
-}
+func (t *Targets) DryRun(p *Printer) bool { return t.dryRun || p.DryRun() }
 
 func AttemptFlag(to **uint32) urfave.Flag {
 	return Typed(to, func(text string) (*uint32, error) {
@@ -75,8 +58,8 @@ func AttemptFlag(to **uint32) urfave.Flag {
 func (t *Targets) listed() bool { return t.All || len(t.Selector) > 0 }
 
 // Check reads the arguments.
-func (t *Targets) Check(env *Env, c *urfave.Context) error {
-	t.Refs, t.PassUnknown = c.Args().Slice(), t.PassUnknown && env.Compat
+func (t *Targets) Check(in *Invocation, c *urfave.Context) error {
+	t.Refs, t.PassUnknown = c.Args().Slice(), t.PassUnknown && in.Compat
 	switch {
 	case t.All && len(t.Selector) > 0:
 		return Usagef("--all and --selector: choose one")
@@ -100,10 +83,10 @@ func (o *Removal) ForceFlag(usage string) urfave.Flag { return BoolFlag(&o.Force
 
 // Refuse returns the error about a target that still runs. With --all or a selector the others are
 // removed.
-func (o *Removal) Refuse(env *Env, what, sandbox, called, hint string) error {
+func (o *Removal) Refuse(p *Printer, what, sandbox, called, hint string) error {
 	switch {
-	case o.listed() && o.DryRun(env):
-		return env.Say("Would leave %s%s: it still runs, --force stops it first", sandbox, called)
+	case o.listed() && o.DryRun(p):
+		return p.Say("Would leave %s%s: it still runs, --force stops it first", sandbox, called)
 	case o.listed():
 		return fmt.Errorf("%s %s still runs; --force stops it first", what, called)
 	}
@@ -198,37 +181,37 @@ type Batch[T any] struct {
 	InTurn bool                   // one target after the other
 	Would  func(target[T]) string // the line of --dry-run
 	// Skip reports whether a target is left alone, and tells the user.
-	Skip func(*Env, target[T]) (bool, error)
-	Do   func(*Env, target[T]) error
+	Skip func(*Printer, target[T]) (bool, error)
+	Do   func(*Printer, target[T]) error
 	Done string // the line after it, with Ref: "Stopped sandbox %s"
 }
 
 // Run does the work on the targets that were found; failed is the error about the others.
-func (b Batch[T]) Run(env *Env, t *Targets, found []target[T], failed error) error {
+func (b Batch[T]) Run(p *Printer, t *Targets, found []target[T], failed error) error {
 	if failed == nil && len(found) == 0 && len(t.Selector) > 0 {
-		env.Warn("no %s matches the selector", b.What)
+		p.Warn("no %s matches the selector", b.What)
 	}
-	if failed == nil && t.All && !t.DryRun(env) && b.Doing != "" {
-		fmt.Fprintln(env.Err, b.announcement(env.Compat, found))
+	if failed == nil && t.All && !t.DryRun(p) && b.Doing != "" {
+		fmt.Fprintln(p.Err, b.announcement(p.Compat, found))
 	}
 	limit := AtOnce
 	if b.InTurn {
 		limit = 1
 	}
-	return Join(failed, InParallel(env, found, limit, func(env *Env, one target[T]) error {
+	return Join(failed, InParallel(p, found, limit, func(p *Printer, one target[T]) error {
 		if b.Skip != nil {
-			if skipped, err := b.Skip(env, one); skipped || err != nil {
+			if skipped, err := b.Skip(p, one); skipped || err != nil {
 				return err
 			}
 		}
-		if t.DryRun(env) {
-			return env.Say("%s", b.Would(one))
+		if t.DryRun(p) {
+			return p.Say("%s", b.Would(one))
 		}
-		if err := b.Do(env, one); err != nil {
+		if err := b.Do(p, one); err != nil {
 			return About(one.Called(), err)
 		}
 		if b.Done != "" {
-			return env.Say(b.Done, one.Ref)
+			return p.Say(b.Done, one.Ref)
 		}
 		return nil
 	}))
@@ -248,40 +231,4 @@ func (b Batch[T]) announcement(crictl bool, found []target[T]) string {
 		lines = append(lines, "  "+output.Sanitize(one.Called()))
 	}
 	return strings.Join(lines, "\n")
-}
-
-// AtOnce limits parallel removals and pulls.
-const AtOnce = 8
-
-// InParallel calls do for all items, up to limit at once. Output and failures are in the order of the
-// items; in crictl, output is in the order of completion.
-func InParallel[T any](env *Env, items []T, limit int, do func(*Env, T) error) error {
-	errs := make([]error, len(items)+1)
-	said := make([]bytes.Buffer, len(items))
-	done := make([]chan struct{}, len(items))
-	for i := range items {
-		done[i] = make(chan struct{})
-	}
-	var work errgroup.Group
-	work.SetLimit(limit)
-	go func() {
-		for i, item := range items {
-			work.Go(func() error {
-				defer close(done[i])
-				own := *env
-				if !env.Compat {
-					own.Out = &said[i]
-				}
-				errs[i] = do(&own, item)
-				return nil
-			})
-		}
-	}()
-	for i := range items {
-		<-done[i]
-		if _, err := env.Out.Write(said[i].Bytes()); err != nil {
-			errs[len(items)] = err
-		}
-	}
-	return Join(errs...)
 }

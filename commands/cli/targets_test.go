@@ -10,13 +10,14 @@ import (
 func TestOrderOfWhatIsDone(t *testing.T) {
 	for compat, want := range map[bool]string{false: "a\nb\n", true: "b\na\n"} {
 		var out test.Buffer
-		env := (&Env{Out: &out}).Fresh(compat)
+		p := NewPrinter(&Process{Out: &out})
+		p.Compat = compat
 		second := make(chan struct{})
-		err := InParallel(env, []string{"a", "b"}, 2, func(env *Env, item string) error {
+		err := InParallel(p, []string{"a", "b"}, 2, func(p *Printer, item string) error {
 			if item == "a" {
 				<-second
 			}
-			err := env.Say("%s", item)
+			err := p.Say("%s", item)
 			if item == "b" {
 				close(second)
 			}

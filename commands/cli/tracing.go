@@ -27,28 +27,37 @@ const (
 	perMillion    = 1_000_000
 )
 
-// tracing sends the spans of a command line to an OpenTelemetry collector. Its zero value does nothing.
+// tracing sends the spans of a command line to an OpenTelemetry collector. It does nothing without --enable-tracing.
 type tracing struct {
+	printer  *Printer
 	provider *sdktrace.TracerProvider
 	exporter *reportingExporter
 	command  trace.Span // nil for serve and sync, whose requests are traces of their own
+
+	// Flags.
+	enabled  bool
+	endpoint string
+	rate     int // of a million traces; -1 for all
+}
+
+func newTracing(p *Printer) *tracing {
+	return &tracing{printer: p, endpoint: "127.0.0.1:4317", rate: -1}
 }
 
 // start begins the trace of a command.
-func (t *tracing) start(c *urfave.Context, env *Env) error {
-	g := &env.global
-	if g.samplingRate < -1 || g.samplingRate > perMillion {
-		return Invalid("tracing-sampling-rate-per-million", g.samplingRate, "must be 0 to 1000000, or -1 for every trace")
+func (t *tracing) start(c *urfave.Context) error {
+	if t.rate < -1 || t.rate > perMillion {
+		return Invalid("tracing-sampling-rate-per-million", t.rate, "must be 0 to 1000000, or -1 for every trace")
 	}
-	if !g.tracing {
+	if !t.enabled {
 		return nil
 	}
-	t.exporter = &reportingExporter{endpoint: g.tracingEndpoint, env: env}
+	t.exporter = &reportingExporter{endpoint: t.endpoint, printer: t.printer}
 	options := []otlptracegrpc.Option{
-		otlptracegrpc.WithEndpoint(g.tracingEndpoint), otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}),
+		otlptracegrpc.WithEndpoint(t.endpoint), otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}),
 		otlptracegrpc.WithDialOption(grpc.WithContextDialer(t.exporter.dial)),
 	}
-	if !overTLS(env) {
+	if !overTLS(t.printer.process) {
 		options = append(options, otlptracegrpc.WithInsecure())
 	}
 	exporter, err := otlptracegrpc.New(c.Context, options...)
@@ -57,13 +66,13 @@ func (t *tracing) start(c *urfave.Context, env *Env) error {
 	}
 	t.exporter.SpanExporter = exporter
 	sampler := sdktrace.AlwaysSample()
-	if g.samplingRate >= 0 {
-		sampler = sdktrace.TraceIDRatioBased(float64(g.samplingRate) / perMillion)
+	if t.rate >= 0 {
+		sampler = sdktrace.TraceIDRatioBased(float64(t.rate) / perMillion)
 	}
 	t.provider = sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(t.exporter, sdktrace.WithExportTimeout(exportTimeout)),
 		sdktrace.WithSampler(sdktrace.ParentBased(sampler)), // of a request to serve its client has decided
-		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "crishim"), attribute.String("service.version", OwnVersion(env)))),
+		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "crishim"), attribute.String("service.version", t.printer.process.OwnVersion()))),
 	)
 	switch verb := c.App.Command(c.Args().First()); {
 	case verb == nil, verb.Name == "serve", verb.Name == "sync":
@@ -75,9 +84,9 @@ func (t *tracing) start(c *urfave.Context, env *Env) error {
 
 // overTLS reports whether a certificate is named for the collector, which the exporter reads. Without
 // WithInsecure, a certificate that cannot be read prevents the export.
-func overTLS(env *Env) bool {
+func overTLS(p *Process) bool {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_CERTIFICATE", "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE"} {
-		if env.getenv(name) != "" {
+		if p.getenv(name) != "" {
 			return true
 		}
 	}
@@ -102,12 +111,12 @@ func (t *tracing) stop(err error) {
 	}
 }
 
-// Tracer returns the maker of spans; nil without --enable-tracing.
-func (env *Env) Tracer() trace.TracerProvider {
-	if env.tracing.provider == nil {
+// tracer returns the maker of spans; nil without --enable-tracing.
+func (t *tracing) tracer() trace.TracerProvider {
+	if t.provider == nil {
 		return nil
 	}
-	return env.tracing.provider
+	return t.provider
 }
 
 // reportingExporter warns once that a collector cannot be reached. The SDK would call a handler of the
@@ -115,7 +124,7 @@ func (env *Env) Tracer() trace.TracerProvider {
 type reportingExporter struct {
 	sdktrace.SpanExporter
 	endpoint string
-	env      *Env
+	printer  *Printer
 	mu       sync.Mutex            // held until the warning is written
 	failed   bool                  // since the last export
 	dialled  atomic.Pointer[error] // the last error of a connection
@@ -176,5 +185,5 @@ func (e *reportingExporter) report(err error) {
 	} else if dialled := e.dialled.Load(); dialled != nil && *dialled != nil {
 		reason = (*dialled).Error()
 	}
-	e.env.Warn("traces are not exported to %s: %s", e.endpoint, reason)
+	e.printer.Warn("traces are not exported to %s: %s", e.endpoint, reason)
 }

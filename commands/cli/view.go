@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"strings"
@@ -59,27 +60,27 @@ func (v *View) WideFlag() urfave.Flag {
 }
 
 // Check reads the flags.
-func (v *View) Check(env *Env) error {
-	v.Nodes = env.several != nil
+func (v *View) Check(in *Invocation) error {
+	v.Nodes = in.several
 	if v.Nodes && v.columns != nil {
 		v.columns = append(output.Columns{output.NodeColumn}, v.columns...)
 	}
-	if err := v.read(env); err != nil || !v.Nodes {
+	if err := v.read(in); err != nil || !v.Nodes {
 		return err
 	}
-	shown := *v // with the column for the node, which the result of one node does not have
-	env.shown = &shown
+	merged := v.Options // with the column for the node, which the result of one node does not have
+	in.merged = &merged
 	v.Options = v.WithoutNode()
 	return nil
 }
 
-func (v *View) read(env *Env) (err error) {
-	v.Crictl, v.Verbose = env.Compat, v.wide
-	v.Width, v.Terminal, v.Color, v.Now = env.width(), env.OutTerminal, env.Color(), env.Now()
+func (v *View) read(in *Invocation) (err error) {
+	v.Crictl, v.Verbose = in.Compat, v.wide
+	v.Width, v.Terminal, v.Color, v.Now = in.Printer.Width(), in.OutTerminal, in.Printer.Color(), in.Now()
 	if v.names != "" {
 		v.Columns = strings.Split(v.names, ",")
 	}
-	if env.Compat && env.line.Verb == "events" {
+	if in.Compat && in.line.Verb == "events" {
 		if err := v.checkEventsFormat(); err != nil {
 			return err
 		}
@@ -96,7 +97,7 @@ func (v *View) read(env *Env) (err error) {
 	case err != nil:
 		return &UsageError{Text: err.Error(), Kind: argv.UnknownFormat}
 	}
-	if v.wide && v.Format.Kind == output.Default && !env.Compat {
+	if v.wide && v.Format.Kind == output.Default && !in.Compat {
 		v.Format.Kind = output.Wide
 	}
 	if v.columns == nil {
@@ -109,22 +110,22 @@ func (v *View) read(env *Env) (err error) {
 }
 
 // CheckAlone is Check for a verb without arguments.
-func (v *View) CheckAlone(env *Env, c *urfave.Context) error {
+func (v *View) CheckAlone(in *Invocation, c *urfave.Context) error {
 	if err := ArgCount(c, 0, 0); err != nil {
 		return err
 	}
-	return v.Check(env)
+	return v.Check(in)
 }
 
-// Show returns the action of a verb that shows one answer of the runtime.
-func Show[R any](env *Env, v *View, ask func(context.Context, *client.Conn) (R, error), show func(io.Writer, R, output.Options) error) urfave.ActionFunc {
-	return env.Connected(v.CheckAlone, func(ctx context.Context, env *Env, conn *client.Conn) error {
+// Show returns the RunOn of a verb that shows one answer of the runtime.
+func Show[R any](v *View, ask func(context.Context, *client.Conn) (R, error), show func(io.Writer, R, output.Options) error) func(context.Context, *Printer, *client.Conn) error {
+	return func(ctx context.Context, p *Printer, conn *client.Conn) error {
 		res, err := ask(ctx, conn)
 		if err != nil {
 			return err
 		}
-		return show(env.Out, res, v.Options)
-	})
+		return show(p.Out, res, v.Options)
+	}
 }
 
 // WithExamples returns a description with examples, which a test runs.
@@ -134,8 +135,8 @@ func WithExamples(text string, examples ...string) string {
 
 // ShowEach asks for each of several things and shows those that exist. Things that were listed, and not
 // named by the user, may be gone meanwhile. failed is an earlier error.
-func ShowEach[T, R any](env *Env, v View, show func(io.Writer, []R, output.Options) error, things []T, listed bool, failed error, ask func(T) (R, error)) error {
-	if env.Compat && failed != nil { // crictl stops at the first that is missing
+func ShowEach[T, R any](p *Printer, v View, show func(io.Writer, []R, output.Options) error, things []T, listed bool, failed error, ask func(T) (R, error)) error {
+	if p.Compat && failed != nil { // crictl stops at the first that is missing
 		return failed
 	}
 	var found []R
@@ -144,7 +145,7 @@ func ShowEach[T, R any](env *Env, v View, show func(io.Writer, []R, output.Optio
 		if listed && IsGone(err) {
 			continue
 		}
-		if env.Compat && err != nil {
+		if p.Compat && err != nil {
 			return err
 		}
 		if err == nil {
@@ -155,13 +156,30 @@ func ShowEach[T, R any](env *Env, v View, show func(io.Writer, []R, output.Optio
 	if len(found) == 0 && failed != nil {
 		return failed
 	}
-	if len(found) == 0 && env.Compat {
+	if len(found) == 0 && p.Compat {
 		return &UsageError{Text: "No IDs provided or nothing found per filter", Kind: argv.NothingFound}
 	}
-	return Join(show(env.Out, found, v.Options), failed)
+	return Join(show(p.Out, found, v.Options), failed)
 }
 
 // DetailsFlag returns --quiet of the inspect verbs.
 func DetailsFlag(quiet *bool) urfave.Flag {
 	return BoolFlag(quiet, "quiet", "leave out the runtime's own details", "q")
+}
+
+// checkEventsFormat refuses a format of events in crictl's words.
+func (v *View) checkEventsFormat() error {
+	format := cmp.Or(v.FormatFlag, "json")
+	_, unknown := output.ParseFormat(format)
+	switch {
+	case v.template != "" && format == "go-template":
+		if _, err := output.ParseFormat("go-template=" + v.template); err != nil {
+			return Usagef("failed to parse go-template: %v", err)
+		}
+	case v.template != "":
+		return Usagef("template can't be used with %q format", format)
+	case unknown != nil && format != "go-template":
+		return Usagef("don't support %q format", format)
+	}
+	return nil
 }

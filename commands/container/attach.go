@@ -19,7 +19,7 @@ type attachOptions struct {
 	session cli.Session
 }
 
-func NewAttach(env *cli.Env) *cli.Verb {
+func NewAttach(in *cli.Invocation) *cli.Verb {
 	o := &attachOptions{}
 	return &cli.Verb{
 		Name:      "attach",
@@ -29,37 +29,38 @@ func NewAttach(env *cli.Env) *cli.Verb {
 		Description: cli.WithExamples("The container by name, pod/container, pod or id. When it ends, so does attach, with its status.\n"+
 			"-it needs a container that was created with stdin and tty.",
 			"crishim attach web", "crishim attach -it shell", "crishim attach -it --detach-keys ctrl-x shell"),
-		Flags:  append(o.session.Flags(), o.in.ContainerFlag(), o.in.NamespaceFlag()),
-		Action: env.Connected(o.check, o.run),
+		Flags: append(o.session.Flags(), o.in.ContainerFlag(), o.in.NamespaceFlag()),
+		Check: o.check,
+		RunOn: o.run,
 	}
 }
 
-func (o *attachOptions) check(env *cli.Env, c *urfave.Context) error {
+func (o *attachOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	o.target = c.Args().First()
-	return cmp.Or(cli.ArgCount(c, 1, 1), o.session.Check(env))
+	return cmp.Or(cli.ArgCount(c, 1, 1), o.session.Check(in))
 }
 
 // endTimeout is how long a runtime may take to notice that a container has ended after its output has. A container may
 // also close its output and run on.
 const endTimeout = 2 * time.Second
 
-func (o *attachOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	o.session.DropTTYWithoutTerminal(env)
+func (o *attachOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
+	o.session.DropTTYWithoutTerminal(printer)
 	c, err := conn.FindContainer(ctx, o.in.Query(o.target, client.Running))
 	if err != nil {
 		return err
 	}
-	s := o.session.Streams(env)
+	s := o.session.Streams(printer)
 	err = o.session.Attach(ctx, conn, c.GetId(), s)
 	switch {
-	case env.Compat && err == stream.ErrDetached: //nolint:errorlint // nothing else must be lost
+	case printer.Compat && err == stream.ErrDetached: //nolint:errorlint // nothing else must be lost
 		return nil // without a word, as crictl
 	case errors.Is(err, stream.ErrDetached):
 		return cli.Detached(err, s, cli.ContainerName(c)+" keeps running")
-	case err != nil, env.Compat: // crictl knows no status of what it was attached to
+	case err != nil, printer.Compat: // crictl knows no status of what it was attached to
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, endTimeout, errors.New("the session has ended, and the container keeps running"))
 	defer cancel()
-	return cli.WaitExitStatus(ctx, env, conn, c.GetId())
+	return cli.WaitExitStatus(ctx, printer, conn, c.GetId())
 }

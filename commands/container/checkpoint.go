@@ -16,7 +16,7 @@ type checkpointOptions struct {
 	in                cli.Within
 }
 
-func NewCheckpoint(env *cli.Env) *cli.Verb {
+func NewCheckpoint(in *cli.Invocation) *cli.Verb {
 	o := &checkpointOptions{}
 	return &cli.Verb{
 		Name:      "checkpoint",
@@ -25,12 +25,13 @@ func NewCheckpoint(env *cli.Env) *cli.Verb {
 		Args:      cli.Containers(),
 		Description: cli.WithExamples("Asks the runtime for an archive of the container's memory and files. Needs a runtime with CRIU, which the embedded shim is not.",
 			"crishim checkpoint --export /tmp/web.tar web"),
-		Flags:  []urfave.Flag{cli.StringFlag(&o.export, "export", "write the archive to `FILE`, an absolute path on the runtime's host", "e"), o.in.NamespaceFlag()},
-		Action: env.Connected(o.check, o.run),
+		Flags: []urfave.Flag{cli.StringFlag(&o.export, "export", "write the archive to `FILE`, an absolute path on the runtime's host", "e"), o.in.NamespaceFlag()},
+		Check: o.check,
+		RunOn: o.run,
 	}
 }
 
-func (o *checkpointOptions) check(_ *cli.Env, c *urfave.Context) error {
+func (o *checkpointOptions) check(_ *cli.Invocation, c *urfave.Context) error {
 	o.container = c.Args().First()
 	switch {
 	case !c.Args().Present():
@@ -45,7 +46,7 @@ func (o *checkpointOptions) check(_ *cli.Env, c *urfave.Context) error {
 	return nil
 }
 
-func (o *checkpointOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *checkpointOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	c, err := conn.FindContainer(ctx, o.in.Query(o.container, client.Running))
 	if err != nil {
 		return err
@@ -53,5 +54,5 @@ func (o *checkpointOptions) run(ctx context.Context, env *cli.Env, conn *client.
 	if _, err = conn.Runtime.CheckpointContainer(ctx, &runtimeapi.CheckpointContainerRequest{ContainerId: c.GetId(), Location: o.export}); err != nil {
 		return err
 	}
-	return env.Say("%s", c.GetId())
+	return printer.Say("%s", c.GetId())
 }

@@ -30,12 +30,13 @@ type cpOptions struct {
 	owner     bool
 	quiet     bool
 	session   cli.Session
+	stdin     io.Reader
 }
 
 // NewCp returns the verb that copies files between a container and this machine. CRI has no call for that; see
 // openFiles.
-func NewCp(env *cli.Env) *cli.Verb {
-	o := &cpOptions{}
+func NewCp(in *cli.Invocation) *cli.Verb {
+	o := &cpOptions{stdin: in.In}
 	return &cli.Verb{
 		Name:      "cp",
 		Usage:     "copy files between a container and the local filesystem",
@@ -53,15 +54,16 @@ func NewCp(env *cli.Env) *cli.Verb {
 			cli.BoolFlag(&o.owner, "archive", "keep owner and group", "a"),
 			cli.BoolFlag(&o.quiet, "quiet", "do not print which files are skipped", "q"),
 		),
-		Action: env.Connected(o.check, o.run),
+		Check: o.check,
+		RunOn: o.run,
 	}
 }
 
-func (o *cpOptions) check(env *cli.Env, c *urfave.Context) (err error) {
+func (o *cpOptions) check(in *cli.Invocation, c *urfave.Context) (err error) {
 	if err = cli.ArgCount(c, 2, 2); err != nil {
 		return err
 	}
-	if err = o.session.Check(env); err != nil {
+	if err = o.session.Check(in); err != nil {
 		return err
 	}
 	fromContainer, from, fromRemote := splitPath(c.Args().Get(0))
@@ -91,7 +93,7 @@ func splitPath(arg string) (container, path string, remote bool) {
 	return container, path, true
 }
 
-func (o *cpOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *cpOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	want, own := client.Running, conn.IsDockershim(ctx)
 	if own {
 		want = client.PreferRunning
@@ -100,7 +102,7 @@ func (o *cpOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 	if err != nil {
 		return err
 	}
-	p := &copier{cpOptions: o, env: env, conn: conn, id: c.GetId(), name: cli.ContainerName(c)}
+	p := &copier{cpOptions: o, printer: printer, conn: conn, id: c.GetId(), name: cli.ContainerName(c)}
 	if p.files, err = p.openFiles(ctx, own); err != nil {
 		return err
 	}
@@ -113,7 +115,7 @@ func (o *cpOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 
 type copier struct {
 	*cpOptions
-	env      *cli.Env
+	printer  *cli.Printer
 	conn     *client.Conn
 	id, name string // of the container
 	files    containerFiles
@@ -125,7 +127,7 @@ func (p *copier) archiveOptions() archive.Options {
 		o.Owner = archive.KeepOwner
 	}
 	if !p.quiet {
-		o.Skipped = func(name, why string) { p.env.Warn("%s is skipped: %s", name, why) }
+		o.Skipped = func(name, why string) { p.printer.Warn("%s is skipped: %s", name, why) }
 	}
 	return o
 }
@@ -138,7 +140,7 @@ func (p *copier) download(ctx context.Context) error {
 	}
 	dir, name := splitRemote(p.from)
 	if p.to == "-" {
-		return p.files.read(ctx, dir, name, p.env.Out)
+		return p.files.read(ctx, dir, name, p.printer.Out)
 	}
 	into, as, err := destination(p.to, path.Base(name))
 	if err != nil {
@@ -264,7 +266,7 @@ func (p *copier) uploadFrom(ctx context.Context, s localSource) error {
 		if !isDir {
 			return fmt.Errorf("%s in %s is not a directory", p.to, p.name)
 		}
-		return p.files.write(ctx, p.to, p.env.In)
+		return p.files.write(ctx, p.to, p.stdin)
 	}
 	dir, name, err := place(s, filepath.Base(p.from), p.to, isDir)
 	if err != nil {

@@ -29,7 +29,7 @@ type createOptions struct {
 	dryRun    bool
 }
 
-func NewCreate(env *cli.Env) *cli.Verb {
+func NewCreate(in *cli.Invocation) *cli.Verb {
 	o := &createOptions{}
 	return &cli.Verb{
 		Name:      "create",
@@ -38,44 +38,43 @@ func NewCreate(env *cli.Env) *cli.Verb {
 		Args:      cli.First(cli.Pods, cli.Files),
 		Description: cli.WithExamples("Creates a container from a configuration in JSON or YAML, - for standard input, and prints its id. Without POD-CONFIG the runtime is asked for the pod's configuration. Without metadata.attempt the container is the next attempt after those of its name that have ended in the pod.",
 			"crishim create web container.json pod.json", "crishim create web container.yaml", "crishim create --with-pull web - < container.json"),
-		Subcommands: []*cli.Verb{cli.NewSchema(env, "create", "container")},
+		Subcommands: []*cli.Verb{cli.NewSchema("create", "container")},
 		Flags:       slices.Concat(o.pull.Flags(), o.pull.ChoiceFlags(), []urfave.Flag{cli.CancelFlag(&o.cancel), cli.DryRunFlag(&o.dryRun)}),
-		Action:      env.Offline(o.check, o.run),
+		Check:       o.check,
+		Run:         o.run,
 	}
 }
 
-func (o *createOptions) check(env *cli.Env, c *urfave.Context) (err error) {
+func (o *createOptions) check(in *cli.Invocation, c *urfave.Context) (err error) {
 	if err = cli.ArgCount(c, 2, 3); err != nil {
 		return err
 	}
-	if err = o.pull.Check(env, c); err != nil {
-		return err
-	}
-	config, err := env.Config()
-	if err != nil {
-		return err
-	}
-	if o.withPull, err = o.pull.Wanted(config.PullImageOnCreate); err != nil {
+	if err = o.pull.Check(in, c); err != nil {
 		return err
 	}
 	o.podRef = c.Args().First()
-	if o.container, o.attempt, err = env.ReadContainerFile(c.Args().Get(1)); err != nil {
-		if _, missing := os.Stat(c.Args().Get(1)); errors.Is(missing, fs.ErrNotExist) && c.Args().Get(1) != "-" && !env.Compat { // docker's create NAME IMAGE
+	if o.container, o.attempt, err = cli.ReadContainerFile(in.In, c.Args().Get(1)); err != nil {
+		if _, missing := os.Stat(c.Args().Get(1)); errors.Is(missing, fs.ErrNotExist) && c.Args().Get(1) != "-" && !in.Compat { // docker's create NAME IMAGE
 			err = cli.WithHint(err, "from an image: `crishim run -d --pod %s IMAGE`, or `crishim run -d IMAGE` in a pod of its own", o.podRef)
 		}
 		return err
 	}
 	if c.Args().Len() == 3 {
-		o.pod, err = env.ReadPodFile(c.Args().Get(2))
+		o.pod, err = cli.ReadPodFile(in.In, c.Args().Get(2))
 	}
 	return err
 }
 
-func (o *createOptions) run(ctx context.Context, env *cli.Env) error {
-	if o.dryRun && o.pod != nil {
-		return o.print(env, o.podRef)
+func (o *createOptions) run(ctx context.Context, printer *cli.Printer, connector *cli.Connector) error {
+	config, err := connector.Config()
+	if err != nil {
+		return err
 	}
-	conn, err := env.Connect(ctx)
+	o.withPull = o.pull.Wanted(config.PullImageOnCreate)
+	if o.dryRun && o.pod != nil {
+		return o.print(printer, o.podRef)
+	}
+	conn, err := connector.Connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -89,17 +88,17 @@ func (o *createOptions) run(ctx context.Context, env *cli.Env) error {
 	} else {
 		err = completeFromPod(ctx, conn, o.pod, pod)
 	}
-	if err == nil && !o.attempt && !env.Compat {
+	if err == nil && !o.attempt && !printer.Compat {
 		err = completeAttempt(ctx, conn, pod, o.container)
 	}
 	if err != nil {
 		return err
 	}
 	if o.dryRun {
-		return o.print(env, pod.GetId())
+		return o.print(printer, pod.GetId())
 	}
 	if o.withPull {
-		if err := o.pull.PullFor(ctx, env, conn, o.container, o.pod); err != nil {
+		if err := o.pull.PullFor(ctx, printer, conn, o.container, o.pod); err != nil {
 			return err
 		}
 	}
@@ -107,12 +106,12 @@ func (o *createOptions) run(ctx context.Context, env *cli.Env) error {
 	if err != nil {
 		return err
 	}
-	return env.Say("%s", id)
+	return printer.Say("%s", id)
 }
 
-func (o *createOptions) print(env *cli.Env, podID string) error {
+func (o *createOptions) print(printer *cli.Printer, podID string) error {
 	completeContainer(o.container, o.pod)
-	return cli.PrintRequest(env, &runtimeapi.CreateContainerRequest{PodSandboxId: podID, Config: o.container, SandboxConfig: o.pod})
+	return cli.PrintRequest(printer.Out, &runtimeapi.CreateContainerRequest{PodSandboxId: podID, Config: o.container, SandboxConfig: o.pod})
 }
 
 func createContainer(ctx context.Context, conn *client.Conn, podID string, container *runtimeapi.ContainerConfig, pod *runtimeapi.PodSandboxConfig, opts ...grpc.CallOption) (string, error) {

@@ -33,7 +33,7 @@ type debugOptions struct {
 
 // NewDebug returns the verb that runs tools of another image in a container of the same pod. It sees the target's
 // processes and, through them, its files.
-func NewDebug(env *cli.Env) *cli.Verb {
+func NewDebug(in *cli.Invocation) *cli.Verb {
 	o := &debugOptions{image: debugImage, profile: "general"}
 	image := cli.Typed(&o.image, cli.NotEmpty, "image", "debug with `IMAGE`, which is pulled if it is missing")
 	image.DefaultText = debugImage
@@ -54,15 +54,16 @@ func NewDebug(env *cli.Env) *cli.Verb {
 			o.exec.in.ContainerFlag(),
 			o.exec.in.NamespaceFlag(),
 			cli.WordFlag(&o.profile, []string{"general", "net", "sys"}, "profile", "debugging `PROFILE`: general (trace processes), net (configure the network), sys (mount and other administration too)"),
-			envFlag(env, &o.env, "set the environment variable `NAME=VALUE`"),
+			envFlag(in.LookupEnv, &o.env, "set the environment variable `NAME=VALUE`"),
 			cli.StringFlag(&o.copyTo, "copy-to", "run in a copy of the container, in a new pod called `NAME`"),
 			cli.BoolFlag(&o.keep, "keep", "keep the debug container"),
 		}, o.exec.session.Flags(), cli.Without(o.pull.Flags(), "username")),
-		Action: env.Connected(o.check, o.run),
+		Check: o.check,
+		RunOn: o.run,
 	}
 }
 
-func (o *debugOptions) check(env *cli.Env, c *urfave.Context) (err error) {
+func (o *debugOptions) check(in *cli.Invocation, c *urfave.Context) (err error) {
 	if err = cli.ArgCount(c, 1, -1); err != nil {
 		return err
 	}
@@ -73,20 +74,20 @@ func (o *debugOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 		o.image = "" // the container's
 	}
 	o.exec.target, o.exec.command = c.Args().First(), c.Args().Tail()
-	if err = o.exec.session.Check(env); err != nil {
+	if err = o.exec.session.Check(in); err != nil {
 		return err
 	}
-	if err = o.pull.Check(env, c); err != nil {
+	if err = o.pull.Check(in, c); err != nil {
 		return err
 	}
 	o.pull.IfMissing = true
-	return o.exec.complete(env, "debug")
+	return o.exec.complete(in, "debug")
 }
 
-func (o *debugOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	o.exec.session.DropTTYWithoutTerminal(env)
+func (o *debugOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
+	o.exec.session.DropTTYWithoutTerminal(printer)
 	if o.copyTo != "" {
-		return o.runCopy(ctx, env, conn)
+		return o.runCopy(ctx, printer, conn)
 	}
 	target, err := conn.FindContainer(ctx, o.exec.in.Query(o.exec.target, client.Running))
 	if err != nil {
@@ -97,7 +98,7 @@ func (o *debugOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn)
 		return err
 	}
 	config := o.config(target.GetId())
-	if err := o.pull.PullFor(ctx, env, conn, config, pod); err != nil {
+	if err := o.pull.PullFor(ctx, printer, conn, config, pod); err != nil {
 		return err
 	}
 	id, err := createContainer(ctx, conn, target.GetPodSandboxId(), config, pod)
@@ -113,7 +114,7 @@ func (o *debugOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn)
 		return err
 	}
 	if !o.keep {
-		defer o.remove(ctx, env, conn, id)
+		defer o.remove(ctx, printer, conn, id)
 	}
 	if _, err := conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
 		var missing *cli.StatusError
@@ -123,7 +124,7 @@ func (o *debugOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn)
 		return fmt.Errorf("start the debug container: %w", err)
 	}
 	helper := &runtimeapi.Container{Id: id, Metadata: config.GetMetadata(), Labels: target.GetLabels()}
-	return o.exec.inOne(ctx, conn, helper, o.exec.session.Streams(env))
+	return o.exec.inOne(ctx, conn, helper, o.exec.session.Streams(printer))
 }
 
 // config returns a container that only waits for SIGTERM. The command is run by exec: an attach would miss its first
@@ -155,10 +156,10 @@ func (o *debugOptions) config(target string) *runtimeapi.ContainerConfig {
 
 // remove removes the debug container, also after an interrupt. The container must end by itself: if its shell is killed
 // first, its sleep becomes a child of the target's first process, which may never reap it.
-func (o *debugOptions) remove(ctx context.Context, env *cli.Env, conn *client.Conn, id string) {
+func (o *debugOptions) remove(ctx context.Context, printer *cli.Printer, conn *client.Conn, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
 	if err := removeByForce(ctx, conn, id, true, interruptGrace); err != nil {
-		env.Warn("the debug container %.13s is still there: %s", id, cli.Sentence(env, err))
+		printer.Warn("the debug container %.13s is still there: %s", id, printer.Sentence(err))
 	}
 }

@@ -18,13 +18,13 @@ import (
 
 // runCopy runs the command, or a shell, in a copy of the container in a new pod. The container and its pod need not run,
 // and are left alone.
-func (o *debugOptions) runCopy(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *debugOptions) runCopy(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	target, err := conn.FindContainer(ctx, o.exec.in.Query(o.exec.target, client.Any))
 	if err != nil {
 		return err
 	}
-	r := &runner{runOptions: &runOptions{session: o.exec.session}, env: env, conn: conn}
-	if err := o.createCopy(ctx, env, r, target); err != nil {
+	r := &runner{runOptions: &runOptions{session: o.exec.session}, Printer: printer, conn: conn}
+	if err := o.createCopy(ctx, printer, r, target); err != nil {
 		return cli.Join(err, r.cleanUp(ctx, true))
 	}
 	_, err = conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: r.containerID})
@@ -34,14 +34,14 @@ func (o *debugOptions) runCopy(ctx context.Context, env *cli.Env, conn *client.C
 		err = cli.WithHint(err, "without a shell in its image the copy needs a command: `crishim debug --copy-to %s %s COMMAND`", o.copyTo, o.exec.target)
 	}
 	if errors.Is(err, stream.ErrDetached) {
-		return cli.Detached(err, o.exec.session.Streams(env), "the copy goes on: `crishim attach -it "+o.copyTo+"` returns to it, `crishim rmp -f "+o.copyTo+"` removes it")
+		return cli.Detached(err, o.exec.session.Streams(printer), "the copy goes on: `crishim attach -it "+o.copyTo+"` returns to it, `crishim rmp -f "+o.copyTo+"` removes it")
 	}
 	return cli.Join(err, r.cleanUp(ctx, !o.keep))
 }
 
 // createCopy makes the pod and the container. crishim's dockershim copies the engine's container; other runtimes get the
 // configuration from their verbose status.
-func (o *debugOptions) createCopy(ctx context.Context, env *cli.Env, r *runner, target *runtimeapi.Container) error {
+func (o *debugOptions) createCopy(ctx context.Context, printer *cli.Printer, r *runner, target *runtimeapi.Container) error {
 	handler, err := o.copyPod(ctx, r, target.GetPodSandboxId())
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func (o *debugOptions) createCopy(ctx context.Context, env *cli.Env, r *runner, 
 	}
 	if o.image != "" {
 		config.Image = &runtimeapi.ImageSpec{Image: o.image}
-		if err := o.pull.PullFor(ctx, env, r.conn, config, r.pod); err != nil {
+		if err := o.pull.PullFor(ctx, printer, r.conn, config, r.pod); err != nil {
 			return err
 		}
 	}

@@ -28,7 +28,7 @@ type diffOptions struct {
 
 // NewDiff returns the verb that lists changed files. CRI has no call for that: our own shim has its private service,
 // containerd the upper directory of an overlay.
-func NewDiff(env *cli.Env) *cli.Verb {
+func NewDiff(in *cli.Invocation) *cli.Verb {
 	o := &diffOptions{}
 	return &cli.Verb{
 		Name:      "diff",
@@ -38,22 +38,23 @@ func NewDiff(env *cli.Env) *cli.Verb {
 		Description: cli.WithExamples("One line for each file or directory that was added (A), changed (C) or deleted (D). The container need not run. Works on Docker, and on\n"+
 			"containerd as root of its machine; not on other runtimes.",
 			"crishim diff web", "crishim diff web | grep ^D"),
-		Flags:  []urfave.Flag{o.in.NamespaceFlag()},
-		Action: env.Connected(o.check, o.run),
+		Flags: []urfave.Flag{o.in.NamespaceFlag()},
+		Check: o.check,
+		RunOn: o.run,
 	}
 }
 
-func (o *diffOptions) check(_ *cli.Env, c *urfave.Context) error {
+func (o *diffOptions) check(_ *cli.Invocation, c *urfave.Context) error {
 	o.container = c.Args().First()
 	return cli.ArgCount(c, 1, 1)
 }
 
-func (o *diffOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *diffOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	c, err := conn.FindContainer(ctx, o.in.Query(o.container, client.PreferRunning))
 	if err != nil {
 		return err
 	}
-	say := func(kind, path string) error { return env.Say("%s %s", kind, path) }
+	say := func(kind, path string) error { return printer.Say("%s %s", kind, path) }
 	err = conn.ContainerChanges(ctx, c.GetId(), say)
 	if !errors.Is(err, client.ErrNotDockershim) {
 		return err

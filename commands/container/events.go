@@ -22,7 +22,7 @@ type eventsOptions struct {
 	view         cli.View
 }
 
-func NewEvents(env *cli.Env) *cli.Verb {
+func NewEvents(in *cli.Invocation) *cli.Verb {
 	o := &eventsOptions{}
 	return &cli.Verb{
 		Name:    "events",
@@ -32,15 +32,16 @@ func NewEvents(env *cli.Env) *cli.Verb {
 			"crishim events -o table", "crishim events -o table --columns time,event,name,exit", "crishim events --pod web -o jsonl"),
 		Flags: append(o.view.TableFlags(output.EventColumns),
 			cli.StringFlag(&o.pod, "pod", "show only events of `POD`: name, namespace/name or id", "p"),
-			cli.Typed(&o.since, func(text string) (time.Time, error) { return parseTime(env, text) }, "since", "show first what the engine remembers since `TIME`: 5m ago, 2026-01-02T15:04:05Z, seconds since 1970"),
-			cli.Typed(&o.until, func(text string) (time.Time, error) { return parseTime(env, text) }, "until", "with --since: end with what was before `TIME`; 0s is now")),
-		Action: env.Connected(o.check, o.run),
+			cli.Typed(&o.since, func(text string) (time.Time, error) { return parseTime(in.Now(), text) }, "since", "show first what the engine remembers since `TIME`: 5m ago, 2026-01-02T15:04:05Z, seconds since 1970"),
+			cli.Typed(&o.until, func(text string) (time.Time, error) { return parseTime(in.Now(), text) }, "until", "with --since: end with what was before `TIME`; 0s is now")),
+		Check: o.check,
+		RunOn: o.run,
 	}
 }
 
-func (o *eventsOptions) check(env *cli.Env, c *urfave.Context) error {
-	err := o.view.CheckAlone(env, c)
-	switch now := env.Now(); {
+func (o *eventsOptions) check(in *cli.Invocation, c *urfave.Context) error {
+	err := o.view.CheckAlone(in, c)
+	switch now := in.Now(); {
 	case err != nil:
 	case o.until.IsZero():
 	case o.since.IsZero():
@@ -48,13 +49,13 @@ func (o *eventsOptions) check(env *cli.Env, c *urfave.Context) error {
 	case o.until.After(now):
 		err = cli.Usagef("invalid --until: must not be in the future")
 	}
-	if o.view.Format.Kind == output.Default && (len(o.view.Columns) > 0 || env.OutTerminal && !env.Compat) {
+	if o.view.Format.Kind == output.Default && (len(o.view.Columns) > 0 || in.OutTerminal && !in.Compat) {
 		o.view.Format.Kind = output.Table
 	}
 	return err
 }
 
-func (o *eventsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *eventsOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	podID := ""
 	if o.pod != "" {
 		pod, err := conn.Pod(ctx, o.pod, client.Any)
@@ -80,7 +81,7 @@ func (o *eventsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn
 	if err != nil {
 		return err
 	}
-	table, err := output.NewEvents(env.Out, o.view.Options)
+	table, err := output.NewEvents(printer.Out, o.view.Options)
 	if err != nil {
 		return err
 	}

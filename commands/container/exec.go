@@ -40,7 +40,7 @@ type execOptions struct {
 	process  client.Process
 }
 
-func NewExec(env *cli.Env) *cli.Verb {
+func NewExec(in *cli.Invocation) *cli.Verb {
 	o := &execOptions{}
 	return &cli.Verb{
 		Name:      "exec",
@@ -63,8 +63,9 @@ func NewExec(env *cli.Env) *cli.Verb {
 			cli.BoolFlag(&o.ignore, "ignore-errors", "succeed when the command fails, and continue with the other containers", "e"),
 			cli.BoolFlag(&o.quiet, "quiet", "do not print the names of the containers", "q"),
 			// --state without its -s, which is --sync here; no --all: exec needs a running container.
-		}, cli.Without(cli.Unaliased(o.filter.ContainerFlags(env), "state"), "all"), o.session.Flags()),
-		Action: env.Connected(o.check, o.run),
+		}, cli.Without(cli.Unaliased(o.filter.ContainerFlags(in), "state"), "all"), o.session.Flags()),
+		Check: o.check,
+		RunOn: o.run,
 	}
 }
 
@@ -82,9 +83,9 @@ func parseDirectory(text string) (string, error) {
 	return text, nil
 }
 
-func (o *execOptions) check(env *cli.Env, c *urfave.Context) error {
+func (o *execOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	given, state := o.filter.Given(), cmp.Or(o.filter.State, "running")
-	if err := cmp.Or(o.filter.Check(true), o.session.Check(env)); err != nil {
+	if err := cmp.Or(o.filter.Check(true), o.session.Check(in)); err != nil {
 		return err
 	}
 	o.filter.State, o.in.Namespace = state, o.filter.In.Namespace
@@ -101,14 +102,14 @@ func (o *execOptions) check(env *cli.Env, c *urfave.Context) error {
 		}
 		o.target, o.command = o.command[0], o.command[1:]
 	}
-	return o.complete(env, "exec")
+	return o.complete(in, "exec")
 }
 
 // shell is run by sh, which every image with bash or ash has.
 const shell = "command -v bash >/dev/null && exec bash; command -v ash >/dev/null && exec ash; exec sh"
 
 // complete refuses flags that contradict each other and chooses a shell if there is no command.
-func (o *execOptions) complete(env *cli.Env, verb string) error {
+func (o *execOptions) complete(in *cli.Invocation, verb string) error {
 	if err := checkUTF8(o.command); err != nil {
 		return err
 	}
@@ -120,12 +121,12 @@ func (o *execOptions) complete(env *cli.Env, verb string) error {
 	case len(o.command) > 0:
 	case o.target == "" || o.sync:
 		return cli.Usagef("%s needs a command", verb)
-	case !env.InTerminal && !o.session.Stdin: // it would end at once, and look like a success
+	case !in.InTerminal && !o.session.Stdin: // it would end at once, and look like a success
 		return &cli.UsageError{Text: verb + " needs a command", Kind: argv.NoArguments, Next: "in a terminal, or with --stdin, it opens a shell"}
 	default:
 		o.shell, o.command = true, []string{"sh", "-c", shell}
 		o.session.Stdin = true
-		o.session.TTY = o.session.TTY || env.InTerminal && env.OutTerminal
+		o.session.TTY = o.session.TTY || in.InTerminal && in.OutTerminal
 	}
 	return nil
 }
@@ -140,14 +141,14 @@ func checkUTF8(command []string) error {
 	return nil
 }
 
-func (o *execOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *execOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	o = new(*o) // it runs for several nodes at the same time
-	o.session.Options.Warn = env.Warn
-	o.session.DropTTYWithoutTerminal(env)
+	o.session.Options.Warn = printer.Warn
+	o.session.DropTTYWithoutTerminal(printer)
 	if o.target != "" {
-		err := o.inTarget(ctx, env, conn)
+		err := o.inTarget(ctx, printer, conn)
 		if err != nil && o.ignore && ctx.Err() == nil {
-			env.Warn("%s: %s: ignored", o.target, cli.Sentence(env, err))
+			printer.Warn("%s: %s: ignored", o.target, printer.Sentence(err))
 			return nil
 		}
 		return err
@@ -161,21 +162,21 @@ func (o *execOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	case len(containers) > 1 && (o.session.Stdin || o.session.TTY):
 		return fmt.Errorf("%d containers match, and --stdin and --tty go to one", len(containers))
 	}
-	return o.inMany(ctx, env, conn, containers)
+	return o.inMany(ctx, printer, conn, containers)
 }
 
-func (o *execOptions) inTarget(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	if client.IsFullID(o.target) && !o.in.Given() && !env.DryRun() {
-		return o.inID(ctx, conn, o.session.Streams(env))
+func (o *execOptions) inTarget(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
+	if client.IsFullID(o.target) && !o.in.Given() && !printer.DryRun() {
+		return o.inID(ctx, conn, o.session.Streams(printer))
 	}
 	c, err := conn.FindContainer(ctx, o.in.Query(o.target, client.Running))
 	if err != nil {
 		return err
 	}
-	if env.DryRun() {
-		return o.sayWould(env, o.target)
+	if printer.DryRun() {
+		return o.sayWould(printer, o.target)
 	}
-	return o.inOne(ctx, conn, c, o.session.Streams(env))
+	return o.inOne(ctx, conn, c, o.session.Streams(printer))
 }
 
 // inID runs the command in the container with a full id. It looks the container up only after a failure: for a better
@@ -314,20 +315,20 @@ func (o *execOptions) runSync(ctx context.Context, conn *client.Conn, c *runtime
 	return errors.Join(outErr, errErr)
 }
 
-func (o *execOptions) sayWould(env *cli.Env, container string) error {
-	return env.Say("Would run in %s: %s", container, strings.Join(o.command, " "))
+func (o *execOptions) sayWould(printer *cli.Printer, container string) error {
+	return printer.Say("Would run in %s: %s", container, strings.Join(o.command, " "))
 }
 
 // inMany runs the command in each container. The first failure in the order of the containers decides the status.
-func (o *execOptions) inMany(ctx context.Context, env *cli.Env, conn *client.Conn, containers []*runtimeapi.Container) error {
+func (o *execOptions) inMany(ctx context.Context, printer *cli.Printer, conn *client.Conn, containers []*runtimeapi.Container) error {
 	containers = cli.NamePods(ctx, conn, containers)
 	nameOf := cli.ContainerName
 	if cli.NeedNamespaces(containers) {
 		nameOf = func(c *runtimeapi.Container) string { return cli.SourceOf(c).FullName() }
 	}
-	if env.DryRun() {
+	if printer.DryRun() {
 		for _, c := range containers {
-			if err := o.sayWould(env, nameOf(c)); err != nil {
+			if err := o.sayWould(printer, nameOf(c)); err != nil {
 				return err
 			}
 		}
@@ -337,17 +338,17 @@ func (o *execOptions) inMany(ctx context.Context, env *cli.Env, conn *client.Con
 		if !o.ignore || ctx.Err() != nil {
 			return false
 		}
-		env.Warn("%s: %v", nameOf(c), err)
+		printer.Warn("%s: %v", nameOf(c), err)
 		return true
 	}
 	if !o.parallel {
 		for _, c := range containers {
-			if env.Compat && !o.quiet {
-				fmt.Fprintf(env.Out, "%s:\n", c.GetId())
+			if printer.Compat && !o.quiet {
+				fmt.Fprintf(printer.Out, "%s:\n", c.GetId())
 			} else if !o.quiet && len(containers) > 1 {
-				fmt.Fprintf(env.Err, "==> %s <==\n", output.Sanitize(nameOf(c)))
+				fmt.Fprintf(printer.Err, "==> %s <==\n", output.Sanitize(nameOf(c)))
 			}
-			if err := o.inOne(ctx, conn, c, o.session.Streams(env)); err != nil && !ignored(c, err) {
+			if err := o.inOne(ctx, conn, c, o.session.Streams(printer)); err != nil && !ignored(c, err) {
 				return err
 			}
 		}
@@ -359,11 +360,11 @@ func (o *execOptions) inMany(ctx context.Context, env *cli.Env, conn *client.Con
 	for i, c := range containers {
 		running.Go(func() {
 			prefix := ""
-			if !o.quiet && !env.Compat {
+			if !o.quiet && !printer.Compat {
 				prefix = output.Sanitize(nameOf(c)) + ": "
 			}
-			out := cli.NewLineWriter(env.Out, &line, prefix)
-			errOut := cli.NewLineWriter(env.Err, &line, prefix)
+			out := cli.NewLineWriter(printer.Out, &line, prefix)
+			errOut := cli.NewLineWriter(printer.Err, &line, prefix)
 			err := errors.Join(o.inOne(ctx, conn, c, stream.Streams{Out: out, Err: errOut}), out.Flush(), errOut.Flush())
 			if err != nil && !ignored(c, err) {
 				errs[i] = cli.About(nameOf(c), err)

@@ -37,8 +37,7 @@ func FuzzContainerFlags(f *testing.F) {
 		}
 		var envs []*runtimeapi.KeyValue
 		set := flag.NewFlagSet("run", flag.ContinueOnError)
-		env := &cli.Env{LookupEnv: func(string) (string, bool) { return "", false }}
-		if err := envFlag(env, &envs, "").Apply(set); err != nil {
+		if err := envFlag(func(string) (string, bool) { return "", false }, &envs, "").Apply(set); err != nil {
 			t.Fatal(err)
 		}
 		if err := set.Set("env", text); err == nil && len(envs) > 0 {
@@ -58,14 +57,14 @@ func FuzzContainerFlags(f *testing.F) {
 // TestFlagsOfRun: a flag that only goes with IMAGE [COMMAND] is known as such where the two forms of run
 // are told apart. --user is crictl's too.
 func TestFlagsOfRun(t *testing.T) {
-	env := &cli.Env{LookupEnv: func(string) (string, bool) { return "", false }}
+	p := &cli.Process{LookupEnv: func(string) (string, bool) { return "", false }}
 	oneLine := map[string]bool{}
-	for _, flag := range newRunOptions().oneLineFlags(env) {
+	for _, flag := range newRunOptions().oneLineFlags(p.LookupEnv) {
 		oneLine[flag.Names()[0]] = flag.Names()[0] != "user"
 	}
-	for _, flag := range NewRun(env).Flags {
+	for _, flag := range NewRun(cli.NewInvocation(p, false)).Flags {
 		name := flag.Names()[0]
-		if got := argv.Files(cli.IsFile).IsCrictlRun(map[string]bool{name: true}, []string{"./container.json", "./pod.json"}); got == oneLine[name] {
+		if got := (argv.Line{Given: map[string]bool{name: true}, Rest: []string{"./container.json", "./pod.json"}}).IsCrictlRun(); got == oneLine[name] {
 			t.Errorf("run --%s CONTAINER-CONFIG POD-CONFIG: from two files is %t", name, got)
 		}
 	}

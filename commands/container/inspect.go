@@ -21,7 +21,7 @@ type inspectOptions struct {
 	view    cli.View
 }
 
-func NewInspect(env *cli.Env) *cli.Verb {
+func NewInspect(in *cli.Invocation) *cli.Verb {
 	o := &inspectOptions{}
 	return &cli.Verb{
 		Name:      "inspect",
@@ -30,17 +30,18 @@ func NewInspect(env *cli.Env) *cli.Verb {
 		Args:      cli.Containers(),
 		Description: cli.WithExamples("Containers by name, pod/container or id; without arguments those that the filters choose, running ones unless --all.\nOne container is an object, several are an array.",
 			"crishim inspect web", "crishim inspect web -o jsonpath='{.status.state}'", "crishim inspect --all -q"),
-		Flags:  slices.Concat(o.view.Flags(), o.filter.ContainerFlags(env), []urfave.Flag{cli.AttemptFlag(&o.attempt), cli.DetailsFlag(&o.quiet)}),
-		Action: env.Connected(o.check, o.run),
+		Flags: slices.Concat(o.view.Flags(), o.filter.ContainerFlags(in), []urfave.Flag{cli.AttemptFlag(&o.attempt), cli.DetailsFlag(&o.quiet)}),
+		Check: o.check,
+		RunOn: o.run,
 	}
 }
 
-func (o *inspectOptions) check(env *cli.Env, c *urfave.Context) error {
-	o.refs, o.filter.Crictl = c.Args().Slice(), env.Compat
-	return cmp.Or(o.filter.Check(true), o.view.Check(env))
+func (o *inspectOptions) check(in *cli.Invocation, c *urfave.Context) error {
+	o.refs, o.filter.Crictl = c.Args().Slice(), in.Compat
+	return cmp.Or(o.filter.Check(true), o.view.Check(in))
 }
 
-func (o *inspectOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) (failed error) {
+func (o *inspectOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) (failed error) {
 	var containers []*runtimeapi.Container
 	if len(o.refs) == 0 {
 		containers, failed = o.filter.Containers(ctx, conn)
@@ -57,7 +58,7 @@ func (o *inspectOptions) run(ctx context.Context, env *cli.Env, conn *client.Con
 		}
 		return err
 	}))
-	return cli.ShowEach(env, o.view, output.InspectContainers, containers, len(o.refs) == 0, failed, func(c *runtimeapi.Container) (*runtimeapi.ContainerStatusResponse, error) {
+	return cli.ShowEach(printer, o.view, output.InspectContainers, containers, len(o.refs) == 0, failed, func(c *runtimeapi.Container) (*runtimeapi.ContainerStatusResponse, error) {
 		res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId(), Verbose: !o.quiet})
 		if cli.IsGone(err) { // the runtime's words for an id differ
 			_, missing := conn.Container(ctx, c.GetId(), client.Any)

@@ -14,17 +14,19 @@ import (
 	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 type killOptions struct {
 	cli.Targets
 	signal string
+	dirs   pod.Dirs
 }
 
 // NewKill returns the verb that sends a signal. CRI has only SIGKILL, as a stop without grace; other signals need
 // crishim's dockershim.
-func NewKill(env *cli.Env) *cli.Verb {
-	o := &killOptions{signal: "SIGKILL"}
+func NewKill(in *cli.Invocation) *cli.Verb {
+	o := &killOptions{signal: "SIGKILL", dirs: in.PodDirs()}
 	signal := cli.Typed(&o.signal, parseSignal, "signal", "`SIGNAL` to send, by name or number (others than KILL: crishim's dockershim only)", "s")
 	signal.DefaultText = "KILL"
 	return &cli.Verb{
@@ -42,7 +44,8 @@ func NewKill(env *cli.Env) *cli.Verb {
 			o.NamespaceFlag(),
 			o.DryRunFlag("signalled"),
 		},
-		Action: env.Connected(o.Check, o.run),
+		Check: o.Check,
+		RunOn: o.run,
 	}
 }
 
@@ -62,14 +65,14 @@ func parseSignal(text string) (string, error) {
 	return text, nil
 }
 
-func (o *killOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *killOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	containers, err := o.Containers(ctx, conn, client.Running, "running")
 	return cli.Batch[*runtimeapi.Container]{
 		What: "running container", Doing: "sending " + o.signal + " to",
 		Would: func(c cli.ContainerTarget) string { return "Would send " + o.signal + " to " + c.Called() },
-		Do: func(env *cli.Env, c cli.ContainerTarget) error {
+		Do: func(printer *cli.Printer, c cli.ContainerTarget) error {
 			if o.signal == "SIGKILL" || o.signal == "SIGTERM" || o.signal == "SIGINT" {
-				env.RecordEnd(conn, c.Object, "crishim kill")
+				cli.RecordEnd(printer, o.dirs, conn, c.Object, "crishim kill")
 			}
 			id := c.Object.GetId()
 			_, err := conn.Crishim().SignalContainer(ctx, &api.SignalContainerRequest{ContainerId: id, Signal: o.signal})
@@ -84,7 +87,7 @@ func (o *killOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 			return onlyOurShim(conn, "CRI cannot send "+o.signal, "kill -s "+signal+" "+id, "kill "+id+" "+signal)
 		},
 		Done: "%s",
-	}.Run(env, &o.Targets, containers, err)
+	}.Run(printer, &o.Targets, containers, err)
 }
 
 // onlyOurShim returns the error of another runtime, with a hint at its own tool: the arguments of containerd's ctr task,

@@ -33,6 +33,7 @@ type logsOptions struct {
 	restarts                     bool // wait for the next attempt as long as there is a pod
 	limit                        int64
 	grep                         cli.Pattern
+	dirs                         pod.Dirs
 	format                       string
 	read                         logfile.Options
 	now                          func() time.Time
@@ -41,8 +42,8 @@ type logsOptions struct {
 	crictl                       bool // each piece of a partial line has its time
 }
 
-func NewLogs(env *cli.Env) *cli.Verb {
-	o := &logsOptions{limit: -1, read: logfile.Options{Tail: -1}, now: env.Now, warn: env.Warn}
+func NewLogs(in *cli.Invocation) *cli.Verb {
+	o := &logsOptions{limit: -1, read: logfile.Options{Tail: -1}, now: in.Now, warn: in.Printer.Warn, dirs: in.PodDirs()}
 	return &cli.Verb{
 		Name:      "logs",
 		Usage:     "show the logs of containers",
@@ -58,8 +59,8 @@ func NewLogs(env *cli.Env) *cli.Verb {
 			cli.BoolFlag(&o.reopen, "reopen", "tell the runtime to reopen the log file first", "r"),
 			cli.Typed(&o.read.Tail, parseTail, "tail", "show the last `N` lines only (all: every line)").Number(),
 			cli.IntFlag(&o.limit, "limit-bytes", "end after `N` bytes"),
-			cli.Typed(&o.read.Since, func(text string) (time.Time, error) { return parseTime(env, text) }, "since", "show logs since `TIME`: 5m ago, 2026-01-02T15:04:05Z, seconds since 1970"),
-			cli.Typed(&o.read.Until, func(text string) (time.Time, error) { return parseTime(env, text) }, "until", "show logs before `TIME`"),
+			cli.Typed(&o.read.Since, func(text string) (time.Time, error) { return parseTime(in.Now(), text) }, "since", "show logs since `TIME`: 5m ago, 2026-01-02T15:04:05Z, seconds since 1970"),
+			cli.Typed(&o.read.Until, func(text string) (time.Time, error) { return parseTime(in.Now(), text) }, "until", "show logs before `TIME`"),
 			cli.BoolFlag(&o.timestamps, "timestamps", "prefix each line with its time", "t"),
 			cli.WordFlag(&o.read.Stream, []string{logfile.Stdout, logfile.Stderr}, "stream", "show only `STREAM`: stdout, stderr", "s"),
 			cli.Typed(&o.grep, cli.ParsePattern, "grep", "show only lines that match `REGEX`"),
@@ -70,7 +71,8 @@ func NewLogs(env *cli.Env) *cli.Verb {
 			cli.AttemptFlag(&o.attempt),
 			cli.WordFlag(&o.format, []string{"text", "json"}, "output", "`FORMAT`: text, json", "o"),
 		},
-		Action: env.Connected(o.check, o.run),
+		Check: o.check,
+		RunOn: o.run,
 	}
 }
 
@@ -87,7 +89,7 @@ func parseTail(text string) (int, error) {
 
 // parseTime parses a time, or a duration before now. A time without zone is local. 0 is the epoch, as for docker and
 // crictl.
-func parseTime(env *cli.Env, text string) (time.Time, error) {
+func parseTime(now time.Time, text string) (time.Time, error) {
 	switch text {
 	case "":
 		return time.Time{}, nil
@@ -95,7 +97,7 @@ func parseTime(env *cli.Env, text string) (time.Time, error) {
 		return time.Unix(0, 0), nil
 	}
 	if ago, err := time.ParseDuration(text); err == nil {
-		return env.Now().Add(-ago), nil
+		return now.Add(-ago), nil
 	}
 	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
 		whole := int64(seconds)
@@ -109,9 +111,9 @@ func parseTime(env *cli.Env, text string) (time.Time, error) {
 	return time.Time{}, errors.New("must be a duration such as 5m, a time such as 2026-01-02T15:04:05Z, or seconds since 1970")
 }
 
-func (o *logsOptions) check(env *cli.Env, c *urfave.Context) error {
-	o.crictl = env.Compat
-	o.targets, o.read.Follow, o.color = c.Args().Slice(), o.read.Follow || o.restarts, env.Color()
+func (o *logsOptions) check(in *cli.Invocation, c *urfave.Context) error {
+	o.crictl = in.Compat
+	o.targets, o.read.Follow, o.color = c.Args().Slice(), o.read.Follow || o.restarts, in.Printer.Color()
 	if o.allContainers && o.filter.In.Container != "" {
 		return cli.Usagef("--container and --all-containers: choose one")
 	}
@@ -128,21 +130,21 @@ func (o *logsOptions) check(env *cli.Env, c *urfave.Context) error {
 	return cli.ArgCount(c, 1, -1)
 }
 
-func (o *logsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	containers, failed := o.containers(ctx, env, conn)
+func (o *logsOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
+	containers, failed := o.containers(ctx, printer, conn)
 	if len(containers) == 0 && failed == nil { // an empty log would look the same
-		env.Warn("no container matches the selector")
+		printer.Warn("no container matches the selector")
 	}
 	containers = cli.NamePods(ctx, conn, containers)
 	writer := &logWriter{
-		out: env.Out, err: env.Err, o: *o, left: o.limit, pending: lines{},
+		out: printer.Out, err: printer.Err, o: *o, left: o.limit, pending: lines{},
 		prefix: len(containers) > 1 || o.allContainers, namespaces: cli.NeedNamespaces(containers), colors: map[cli.Source]int{},
 	}
 	if !o.read.Follow && len(containers) > 1 {
 		return cli.Join(failed, readMerged(ctx, conn, *o, containers, writer))
 	}
 	read := readLog
-	if o.read.Follow && (o.restarts || !env.Compat && !o.previous && o.attempt == nil) {
+	if o.read.Follow && (o.restarts || !printer.Compat && !o.previous && o.attempt == nil) {
 		read = followLog
 	}
 	var reading sync.WaitGroup
@@ -155,15 +157,15 @@ func (o *logsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	if o.read.Follow && ctx.Err() != nil && failed == nil {
 		return cli.ErrFollowed
 	}
-	if err == nil && len(containers) == 1 && (writer.wrote == 0 || env.OutTerminal) {
-		o.noteEnd(ctx, env, conn, containers[0])
+	if err == nil && len(containers) == 1 && (writer.wrote == 0 || printer.OutTerminal) {
+		o.noteEnd(ctx, printer, conn, containers[0])
 	}
 	return err
 }
 
 // noteEnd tells people why a container failed: the log of a container that was never started or was killed may not.
-func (o *logsOptions) noteEnd(ctx context.Context, env *cli.Env, conn *client.Conn, c *runtimeapi.Container) {
-	if o.attempt != nil || env.Compat || o.format == "json" {
+func (o *logsOptions) noteEnd(ctx context.Context, printer *cli.Printer, conn *client.Conn, c *runtimeapi.Container) {
+	if o.attempt != nil || printer.Compat || o.format == "json" {
 		return
 	}
 	res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId()})
@@ -178,13 +180,13 @@ func (o *logsOptions) noteEnd(ctx context.Context, env *cli.Env, conn *client.Co
 	if message := kuberuntime.OneLine(ocierror.Plain(s.GetMessage())); message != "" {
 		text += ": " + message
 	}
-	env.Note("crishim: %s", text)
+	printer.Note("crishim: %s", text)
 	if from := cli.SourceOf(c); from.Pod != "" {
-		env.Note("hint: `crishim describe %s` shows more", from.PodRef())
+		printer.Note("hint: `crishim describe %s` shows more", from.PodRef())
 	}
 }
 
-func (o *logsOptions) containers(ctx context.Context, env *cli.Env, conn *client.Conn) (found []*runtimeapi.Container, err error) {
+func (o *logsOptions) containers(ctx context.Context, printer *cli.Printer, conn *client.Conn) (found []*runtimeapi.Container, err error) {
 	if len(o.filter.Selector) > 0 {
 		if found, err = o.filter.Containers(ctx, conn); err != nil {
 			return nil, err
@@ -200,18 +202,18 @@ func (o *logsOptions) containers(ctx context.Context, env *cli.Env, conn *client
 		query.Attempt = o.attempt
 		c, err := conn.FindContainer(ctx, query)
 		switch code := status.Code(err); {
-		case env.Compat:
+		case printer.Compat:
 		case code == codes.FailedPrecondition:
 			if _, noPod := conn.Pod(ctx, ref, client.Any); noPod == nil { // it has several containers
 				err = cli.WithHint(err, "--all-containers takes all; %s", cli.HintOf(err))
 			}
 		case code == codes.NotFound && conn.Remote() == "":
-			if name, why := kuberuntime.WhyNoContainers(pod.DefaultDirs(env.LookupEnv), ref); why != "" {
+			if name, why := kuberuntime.WhyNoContainers(o.dirs, ref); why != "" {
 				err = cli.WithHint(fmt.Errorf("pod %s has no container yet: %s", name, why), "`crishim describe %s` shows more", ref)
 			}
 		}
 		if err == nil && o.previous {
-			c, err = previousAttempt(ctx, conn, ref, c, env.Compat)
+			c, err = previousAttempt(ctx, conn, ref, c, printer.Compat)
 		}
 		if err == nil {
 			found = append(found, c)

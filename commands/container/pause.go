@@ -20,7 +20,7 @@ type pauseOptions struct {
 }
 
 // NewPause returns the verb that freezes containers, which CRI cannot.
-func NewPause(env *cli.Env) *cli.Verb {
+func NewPause(in *cli.Invocation) *cli.Verb {
 	o := &pauseOptions{verb: "pause", tool: "pause"}
 	return &cli.Verb{
 		Name:      "pause",
@@ -30,12 +30,13 @@ func NewPause(env *cli.Env) *cli.Verb {
 		Description: cli.WithExamples("Freezes all processes of containers, without their notice, until crishim unpause. A paused container\n"+
 			"is a running one for CRI, and Paused in ps: stop and rm -f end it, exec in it fails. With crishim's dockershim only.",
 			"crishim pause web", "crishim pause --selector app=web"),
-		Flags:  o.flags(),
-		Action: env.Connected(o.Check, o.run),
+		Flags: o.flags(),
+		Check: o.Check,
+		RunOn: o.run,
 	}
 }
 
-func NewUnpause(env *cli.Env) *cli.Verb {
+func NewUnpause(in *cli.Invocation) *cli.Verb {
 	o := &pauseOptions{verb: "unpause", tool: "resume"}
 	return &cli.Verb{
 		Name:      "unpause",
@@ -44,8 +45,9 @@ func NewUnpause(env *cli.Env) *cli.Verb {
 		Args:      cli.Containers("running"),
 		Description: cli.WithExamples("Lets the processes of paused containers go on where they were. With crishim's dockershim only.",
 			"crishim unpause web", "crishim unpause --selector app=web"),
-		Flags:  o.flags(),
-		Action: env.Connected(o.Check, o.run),
+		Flags: o.flags(),
+		Check: o.Check,
+		RunOn: o.run,
 	}
 }
 
@@ -53,12 +55,12 @@ func (o *pauseOptions) flags() []urfave.Flag {
 	return []urfave.Flag{o.AllFlag(o.verb + " all running containers"), cli.SelectorFlag(&o.Selector), o.NamespaceFlag(), o.DryRunFlag(o.verb + "d")}
 }
 
-func (o *pauseOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *pauseOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	containers, err := o.Containers(ctx, conn, client.Running, "running")
 	return cli.Batch[*runtimeapi.Container]{
 		What: "running container", Doing: strings.TrimSuffix(o.verb, "e") + "ing",
 		Would: func(c cli.ContainerTarget) string { return "Would " + o.verb + " " + c.Called() },
-		Do: func(_ *cli.Env, c cli.ContainerTarget) error {
+		Do: func(_ *cli.Printer, c cli.ContainerTarget) error {
 			_, err := conn.Crishim().PauseContainer(ctx, &api.PauseContainerRequest{ContainerId: c.Object.GetId(), Unpause: o.verb == "unpause"})
 			if errors.Is(err, client.ErrNotDockershim) {
 				return onlyOurShim(conn, "CRI cannot "+o.verb+" containers", o.tool+" "+c.Object.GetId(), o.tool+" "+c.Object.GetId())
@@ -66,5 +68,5 @@ func (o *pauseOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn)
 			return err
 		},
 		Done: "%s",
-	}.Run(env, &o.Targets, containers, err)
+	}.Run(printer, &o.Targets, containers, err)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/cli/argv"
+	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/output"
 )
 
@@ -19,56 +20,58 @@ type psOptions struct {
 	view         cli.View
 	resolveImage bool
 	watch        bool
+	dirs         pod.Dirs
 }
 
-func NewPs(env *cli.Env) *cli.Verb {
-	o := &psOptions{}
+func NewPs(in *cli.Invocation) *cli.Verb {
+	o := &psOptions{dirs: in.PodDirs()}
 	return &cli.Verb{
 		Name:  "ps",
 		Usage: "list containers",
 		Description: cli.WithExamples("Running containers, newest first; --all, --state, --latest and --last choose others. Of those that have ended STATE has exit status, reason and age.",
 			"crishim ps", "crishim ps -a --name '^web'", "crishim ps -a --columns name,exit,reason,finished", "crishim ps -q --pod web", "crishim ps --all -o json"),
-		Flags: slices.Concat(o.view.ListFlags(output.ContainerColumns), o.filter.ContainerFlags(env), []urfave.Flag{
+		Flags: slices.Concat(o.view.ListFlags(output.ContainerColumns), o.filter.ContainerFlags(in), []urfave.Flag{
 			o.filter.DockerFlag("containers", "created", "running", "exited", "unknown"),
 			cli.StringFlag(&o.filter.ID, "id", "containers whose id begins with `ID`"),
 			o.view.WideFlag(),
 			cli.BoolFlag(&o.resolveImage, "resolve-image-path", "show the names of images instead of their ids", "r"),
 			cli.WatchFlag(&o.watch),
 		}),
-		Action: env.Connected(o.check, o.run),
+		Check: o.check,
+		RunOn: o.run,
 	}
 }
 
-func (o *psOptions) check(env *cli.Env, c *urfave.Context) error {
-	o.filter.Crictl = env.Compat
-	return cmp.Or(cli.ArgCount(c, 0, 0), o.filter.Check(true), o.view.Check(env))
+func (o *psOptions) check(in *cli.Invocation, c *urfave.Context) error {
+	o.filter.Crictl = in.Compat
+	return cmp.Or(cli.ArgCount(c, 0, 0), o.filter.Check(true), o.view.Check(in))
 }
 
-func (o *psOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *psOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	o = new(*o) // it runs for several nodes at the same time
 	if !o.watch {
-		containers, err := o.list(ctx, env, conn)
+		containers, err := o.list(ctx, printer, conn)
 		if err != nil {
 			return err
 		}
-		err = output.Containers(env.Out, &runtimeapi.ListContainersResponse{Containers: containers}, o.view.Options)
+		err = output.Containers(printer.Out, &runtimeapi.ListContainersResponse{Containers: containers}, o.view.Options)
 		if failed := output.FailedContainer(containers, o.view.Options); failed != nil && err == nil {
 			named := cli.NamePods(ctx, conn, []*runtimeapi.Container{failed})
-			env.PointToDescribe(cli.SourceOf(named[0]), failed.GetId())
+			cli.PointToDescribe(printer, cli.SourceOf(named[0]), failed.GetId())
 		}
 		if len(containers) == 0 && o.view.ForPeople() && err == nil {
 			if hint := o.filter.LastHint(ctx, conn); hint != "" {
-				env.Note("%s", hint)
+				printer.Note("%s", hint)
 			}
 		}
 		if name := o.filter.Name.Regexp; name != nil && len(containers) == 0 && o.view.ForPeople() && err == nil {
-			env.Note("hint: --all has containers that have ended, too; `crishim pods --name %s` looks for pods", argv.ShellWords(name.String()))
+			printer.Note("hint: --all has containers that have ended, too; `crishim pods --name %s` looks for pods", argv.ShellWords(name.String()))
 		}
 		return err
 	}
-	changes := output.NewChanges(env.Out)
+	changes := output.NewChanges(printer.Out)
 	return cli.Watch(ctx, conn, func(ctx context.Context) error {
-		containers, err := o.list(ctx, env, conn)
+		containers, err := o.list(ctx, printer, conn)
 		if err != nil {
 			return err
 		}
@@ -76,31 +79,31 @@ func (o *psOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 	})
 }
 
-func (o *psOptions) list(ctx context.Context, env *cli.Env, conn *client.Conn) ([]*runtimeapi.Container, error) {
+func (o *psOptions) list(ctx context.Context, printer *cli.Printer, conn *client.Conn) ([]*runtimeapi.Container, error) {
 	containers, err := o.filter.Containers(ctx, conn)
 	if err != nil {
 		return nil, err
 	}
-	o.view.Now = env.Now()                                                // some may be younger than this process
+	o.view.Now = printer.Now()                                            // some may be younger than this process
 	if o.resolveImage || output.NeedsImages(containers, o.view.Options) { // a kubelet makes containers from ids
 		if err := resolveImages(ctx, conn, containers); err != nil && o.resolveImage {
 			return nil, err
 		}
 	}
-	if !env.Compat && output.NeedsPods(containers, o.view.Options) {
+	if !printer.Compat && output.NeedsPods(containers, o.view.Options) {
 		if o.view.Pods, err = cli.PodNames(ctx, conn); err != nil {
 			return nil, err
 		}
 	}
-	return containers, o.addDetails(ctx, env, conn, containers)
+	return containers, o.addDetails(ctx, printer, conn, containers)
 }
 
 // addDetails asks for the statuses and sandboxes that the columns need: none for running containers in a plain table.
-func (o *psOptions) addDetails(ctx context.Context, env *cli.Env, conn *client.Conn, containers []*runtimeapi.Container) error {
+func (o *psOptions) addDetails(ctx context.Context, printer *cli.Printer, conn *client.Conn, containers []*runtimeapi.Container) error {
 	needs := output.ContainerNeeds(o.view.Options)
 	var failed, podsFailed error
 	if needs.Dead || needs.Statuses {
-		o.view.Managed = env.ManagedPods(conn, nil, slices.DeleteFunc(slices.Clone(containers), func(c *runtimeapi.Container) bool {
+		o.view.Managed = cli.ManagedPods(printer, o.dirs, conn, nil, slices.DeleteFunc(slices.Clone(containers), func(c *runtimeapi.Container) bool {
 			return c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
 		}))
 		some := containers
@@ -114,7 +117,7 @@ func (o *psOptions) addDetails(ctx context.Context, env *cli.Env, conn *client.C
 	if needs.Sandboxes {
 		o.view.Sandboxes, podsFailed = cli.PodDetails(ctx, conn, containers, (*runtimeapi.Container).GetPodSandboxId, true)
 	}
-	return cmp.Or(cli.DetailsMissing(ctx, env, "some containers", failed), cli.DetailsMissing(ctx, env, "some pods", podsFailed))
+	return cmp.Or(cli.DetailsMissing(ctx, printer, "some containers", failed), cli.DetailsMissing(ctx, printer, "some pods", podsFailed))
 }
 
 // resolveImages replaces the ids of images by their names.

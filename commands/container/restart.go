@@ -17,15 +17,17 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 type restartOptions struct {
 	cli.Targets
 	grace time.Duration
+	dirs  pod.Dirs
 }
 
-func NewRestart(env *cli.Env) *cli.Verb {
-	o := &restartOptions{grace: defaultGrace}
+func NewRestart(in *cli.Invocation) *cli.Verb {
+	o := &restartOptions{grace: defaultGrace, dirs: in.PodDirs()}
 	return &cli.Verb{
 		Name:      "restart",
 		Usage:     "stop containers and start them again",
@@ -42,31 +44,32 @@ func NewRestart(env *cli.Env) *cli.Verb {
 			o.NamespaceFlag(),
 			o.DryRunFlag("restarted"),
 		},
-		Action: env.Connected(o.Check, o.run),
+		Check: o.Check,
+		RunOn: o.run,
 	}
 }
 
-func (o *restartOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *restartOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	containers, err := o.Containers(ctx, conn, client.PreferRunning, "running")
 	return cli.Batch[*runtimeapi.Container]{
 		What: "running container", Doing: "restarting",
 		Would: func(c cli.ContainerTarget) string { return "Would restart " + c.Called() },
-		Skip: func(env *cli.Env, c cli.ContainerTarget) (bool, error) {
-			return false, o.refuse(ctx, env, conn, c)
+		Skip: func(printer *cli.Printer, c cli.ContainerTarget) (bool, error) {
+			return false, o.refuse(ctx, printer, conn, c)
 		},
-		Do: func(env *cli.Env, c cli.ContainerTarget) error {
+		Do: func(printer *cli.Printer, c cli.ContainerTarget) error {
 			_, err := conn.Crishim().RestartContainer(ctx, &api.RestartContainerRequest{ContainerId: c.Object.GetId(), Timeout: int64(math.Ceil(o.grace.Seconds()))})
 			if errors.Is(err, client.ErrNotDockershim) {
-				return o.recreate(ctx, env, conn, c.Object)
+				return o.recreate(ctx, printer, conn, c.Object)
 			}
 			return err
 		},
 		Done: "%s",
-	}.Run(env, &o.Targets, containers, err)
+	}.Run(printer, &o.Targets, containers, err)
 }
 
-func (o *restartOptions) refuse(ctx context.Context, env *cli.Env, conn *client.Conn, c cli.ContainerTarget) error {
-	own := env.PodState(conn, c.Object.GetLabels()[kube.LabelPodUID], c.Object.GetPodSandboxId())
+func (o *restartOptions) refuse(ctx context.Context, printer *cli.Printer, conn *client.Conn, c cli.ContainerTarget) error {
+	own := cli.ReadPodState(printer, o.dirs, conn, c.Object.GetLabels()[kube.LabelPodUID], c.Object.GetPodSandboxId())
 	if c.Object.GetAnnotations()[kube.AnnotationHash] != "" && (own == nil || own.Managed) {
 		return cli.WithHint(fmt.Errorf("%s is of a pod that a kubelet or crishim sync keeps, which makes its attempts", c.Called()),
 			"`crishim stop %s` ends it, and who keeps the pod starts the next attempt", c.Arg())
@@ -86,7 +89,7 @@ func podIsReady(ctx context.Context, conn *client.Conn, id, called string) error
 
 // recreate makes the next attempt of a container from the configuration in the verbose status, and then stops the old
 // one.
-func (o *restartOptions) recreate(ctx context.Context, env *cli.Env, conn *client.Conn, c *runtimeapi.Container) error {
+func (o *restartOptions) recreate(ctx context.Context, printer *cli.Printer, conn *client.Conn, c *runtimeapi.Container) error {
 	if c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED {
 		_, err := conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.GetId()})
 		return err
@@ -125,7 +128,7 @@ func (o *restartOptions) recreate(ctx context.Context, env *cli.Env, conn *clien
 	if _, err := conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
 		return cli.Join(fmt.Errorf("it is stopped, and its next attempt does not start: %w", err), remove())
 	}
-	env.Note("crishim: attempt %d of %s runs; attempt %d stays with its files and log until `crishim rm %.13s`",
+	printer.Note("crishim: attempt %d of %s runs; attempt %d stays with its files and log until `crishim rm %.13s`",
 		config.GetMetadata().GetAttempt(), cli.ContainerName(c), c.GetMetadata().GetAttempt(), c.GetId())
 	return nil
 }

@@ -23,7 +23,7 @@ type rmOptions struct {
 	keepLogs bool
 }
 
-func NewRm(env *cli.Env) *cli.Verb {
+func NewRm(in *cli.Invocation) *cli.Verb {
 	o := &rmOptions{}
 	return &cli.Verb{
 		Name:      "rm",
@@ -41,11 +41,12 @@ func NewRm(env *cli.Env) *cli.Verb {
 			cli.BoolFlag(&o.keepLogs, "keep-logs", "keep the log files (they are removed with --compat=crictl only)", "k"),
 			o.DryRunFlag("removed"),
 		},
-		Action: env.Connected(o.Check, o.run),
+		Check: o.Check,
+		RunOn: o.run,
 	}
 }
 
-func (o *rmOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *rmOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	containers, err := o.Containers(ctx, conn, client.Any, "")
 	runs := func(c cli.ContainerTarget) bool {
 		return c.Object.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
@@ -53,15 +54,15 @@ func (o *rmOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 	return cli.Batch[*runtimeapi.Container]{
 		What: "container", Doing: "removing",
 		Would: func(c cli.ContainerTarget) string { return "Would remove " + c.Called() },
-		Skip: func(env *cli.Env, c cli.ContainerTarget) (bool, error) {
+		Skip: func(printer *cli.Printer, c cli.ContainerTarget) (bool, error) {
 			if o.Force || !runs(c) {
 				return false, nil
 			}
-			return true, o.Refuse(env, "container", "", c.Called(), "`crishim stop %s` stops it, `crishim rm -f %[1]s` kills and removes it")
+			return true, o.Refuse(printer, "container", "", c.Called(), "`crishim stop %s` stops it, `crishim rm -f %[1]s` kills and removes it")
 		},
-		Do: func(env *cli.Env, c cli.ContainerTarget) error {
+		Do: func(printer *cli.Printer, c cli.ContainerTarget) error {
 			logs := ""
-			if env.Compat && !o.keepLogs && conn.Remote() == "" {
+			if printer.Compat && !o.keepLogs && conn.Remote() == "" {
 				res, _ := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.Object.GetId()})
 				logs = res.GetStatus().GetLogPath() // "" where it is not known
 			}
@@ -70,13 +71,13 @@ func (o *rmOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 			if err != nil {
 				return err
 			}
-			if o.Force && !env.Compat {
+			if o.Force && !printer.Compat {
 				err = removeEmptyPod(ctx, conn, c.Object.GetPodSandboxId())
 			}
 			return errors.Join(err, removeLogs(logs))
 		},
 		Done: "%s",
-	}.Run(env, &o.Targets, containers, err)
+	}.Run(printer, &o.Targets, containers, err)
 }
 
 // removeByForce stops a running container and removes it. A container that does not exist is no error.

@@ -17,7 +17,6 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
-	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/internal/kube"
 )
 
@@ -36,7 +35,7 @@ type runOptions struct {
 	session   cli.Session
 }
 
-func NewRun(env *cli.Env) *cli.Verb {
+func NewRun(in *cli.Invocation) *cli.Verb {
 	o := newRunOptions()
 	return &cli.Verb{
 		Name:      "run",
@@ -47,86 +46,81 @@ func NewRun(env *cli.Env) *cli.Verb {
 			"From two configuration files, or one file with two documents: detached, as in crictl; the container's id is printed. "+
 			"If something fails, the container and the pod are removed. --image marks an image that is also a file's name, ./ a file.",
 			"crishim run --rm busybox echo hello", "crishim run --rm -it busybox sh", "crishim run -d --name web -p 8080:80 busybox httpd -f", "crishim run container.json pod.json"),
-		Subcommands: []*cli.Verb{cli.NewSchema(env, "run", "container")},
+		Subcommands: []*cli.Verb{cli.NewSchema("run", "container")},
 		// -r is --runtime, as in runp, and -u is --user.
-		Flags: slices.Concat(o.oneLineFlags(env), cli.Unaliased(o.session.Flags(), "transport"), cli.Unaliased(o.pull.Flags(), "username"), o.pull.ChoiceFlags(), []urfave.Flag{
+		Flags: slices.Concat(o.oneLineFlags(in.LookupEnv), cli.Unaliased(o.session.Flags(), "transport"), cli.Unaliased(o.pull.Flags(), "username"), o.pull.ChoiceFlags(), []urfave.Flag{
 			cli.StringFlag(&o.handler, "runtime", "runtime `HANDLER` to use for this pod", "r"),
 			cli.CancelFlag(&o.cancel),
 			cli.DryRunFlag(&o.dryRun),
 		}),
-		Action: env.Offline(o.check, o.run),
+		Check: o.check,
+		Run:   o.run,
 	}
 }
 
-func (o *runOptions) check(env *cli.Env, c *urfave.Context) (err error) {
+func (o *runOptions) check(in *cli.Invocation, c *urfave.Context) (err error) {
 	args := c.Args().Slice()
 	if o.image == "" {
 		if err = cli.ArgCount(c, 1, -1); err != nil {
 			return err
 		}
 	}
-	given := map[string]bool{}
-	for _, name := range c.FlagNames() {
-		given[name] = c.IsSet(name)
-	}
-	fromFiles := argv.Files(cli.IsFile).IsCrictlRun(given, args)
+	fromFiles := in.IsCrictlRun()
 	if fromFiles && o.user != "" {
 		o.pull.User = o.user
 	}
-	if err = o.pull.Check(env, c); err != nil {
+	if err = o.pull.Check(in, c); err != nil {
 		return err
 	}
-	o.pull.IfMissing = !o.pull.With && !(env.Compat && fromFiles)
-	config, err := env.Config()
-	if err != nil {
-		return err
-	}
-	if o.withPull, err = o.pull.Wanted(!config.DisablePullOnRun); err != nil {
-		return err
-	}
+	o.pull.IfMissing = !o.pull.With && !(in.Compat && fromFiles)
 	if !fromFiles {
-		if err = o.session.Check(env); err != nil {
+		if err = o.session.Check(in); err != nil {
 			return err
 		}
-		o.session.DropTTYWithoutTerminal(env)
+		o.session.DropTTYWithoutTerminal(in.Printer)
 		return o.completeOneLine(c, args)
 	}
 	o.detach = true
 	switch {
 	case len(args) == 1:
-		o.container, o.pod, err = env.ReadBoth(args[0])
+		o.container, o.pod, err = cli.ReadBoth(in.In, args[0])
 		return err
 	case args[0] == "-" && args[1] == "-":
 		return cli.Usagef("only one of the two files can be standard input")
 	}
-	if o.container, _, err = env.ReadContainerFile(args[0]); err == nil {
-		o.pod, err = env.ReadPodFile(args[1])
+	if o.container, _, err = cli.ReadContainerFile(in.In, args[0]); err == nil {
+		o.pod, err = cli.ReadPodFile(in.In, args[1])
 	}
 	return err
 }
 
-func (o *runOptions) run(ctx context.Context, env *cli.Env) error {
+func (o *runOptions) run(ctx context.Context, printer *cli.Printer, connector *cli.Connector) error {
+	config, err := connector.Config()
+	if err != nil {
+		return err
+	}
+	o.withPull = o.pull.Wanted(!config.DisablePullOnRun)
 	if o.podRef == "" {
 		cli.CompletePod(o.pod)
 		o.labelAsKubelet()
 	}
 	if o.dryRun {
 		completeContainer(o.container, o.pod)
-		return cli.PrintRequest(env,
+		return cli.PrintRequest(printer.Out,
 			&runtimeapi.RunPodSandboxRequest{Config: o.pod, RuntimeHandler: o.handler},
 			&runtimeapi.CreateContainerRequest{Config: o.container})
 	}
-	conn, err := env.Connect(ctx)
+	conn, err := connector.Connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	r := &runner{runOptions: o, env: env, conn: conn}
+	r := &runner{runOptions: o, Printer: printer, conn: conn}
 	if err := r.start(ctx); err != nil {
 		return cli.Join(r.explain(cannotRun(err)), r.cleanUp(ctx, true))
 	}
 	if o.detach {
-		return env.Say("%s", r.containerID)
+		return printer.Say("%s", r.containerID)
 	}
 	// SIGPIPE, as from head, ends the run, but only after the clean-up.
 	broken := make(chan os.Signal, 1)
@@ -141,7 +135,7 @@ func (o *runOptions) run(ctx context.Context, env *cli.Env) error {
 
 type runner struct {
 	*runOptions
-	env  *cli.Env
+	*cli.Printer
 	conn *client.Conn
 
 	podID, containerID string
@@ -161,7 +155,7 @@ func (r *runner) start(ctx context.Context) (err error) {
 		}
 	}
 	if r.withPull {
-		if err := r.pull.PullFor(ctx, r.env, r.conn, r.container, r.pod); err != nil {
+		if err := r.pull.PullFor(ctx, r.Printer, r.conn, r.container, r.pod); err != nil {
 			return err
 		}
 	}
@@ -241,9 +235,9 @@ func (r *runner) detached(err error) error {
 	if r.remove {
 		goesOn += ", and --rm no longer applies"
 	}
-	streams := r.session.Streams(r.env)
-	streams.Err = r.env.Err
-	return cli.Join(cli.Detached(err, streams, goesOn), r.env.Say("%s", r.containerID))
+	streams := r.session.Streams(r.Printer)
+	streams.Err = r.Err
+	return cli.Join(cli.Detached(err, streams, goesOn), r.Say("%s", r.containerID))
 }
 
 const (

@@ -33,8 +33,8 @@ func (r *runner) foreground(ctx context.Context) error {
 	defer cancel()
 	if r.session.Stdin {
 		go func() { // its error is no failure: the command may not read its input
-			if err := r.session.Attach(feeding, r.conn, r.containerID, stream.Streams{In: r.env.In, TTY: r.session.TTY}); err != nil {
-				r.env.Debugf("stdin: %v", err)
+			if err := r.session.Attach(feeding, r.conn, r.containerID, stream.Streams{In: r.session.Input, TTY: r.session.TTY}); err != nil {
+				r.Debugf("stdin: %v", err)
 			}
 		}()
 	}
@@ -46,12 +46,12 @@ func (r *runner) foreground(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return cli.WaitExitStatus(ctx, r.env, r.conn, r.containerID)
+	return cli.WaitExitStatus(ctx, r.Printer, r.conn, r.containerID)
 }
 
 // attached attaches all streams. If the container has ended before, its output is in the log.
 func (r *runner) attached(ctx context.Context, path string) error {
-	streams := r.session.Streams(r.env)
+	streams := r.session.Streams(r.Printer)
 	early := &earlyOutput{out: streams.Out, dialled: time.Now(), shown: path == "", raw: streams.TTY, log: func(emit func(logfile.Entry) error) error {
 		return logfile.Read(ctx, path, logfile.Options{Tail: -1}, emit)
 	}}
@@ -72,19 +72,19 @@ func (r *runner) attached(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	return cli.WaitExitStatus(ctx, r.env, r.conn, r.containerID)
+	return cli.WaitExitStatus(ctx, r.Printer, r.conn, r.containerID)
 }
 
 // follow copies the log until the container ends: from the file, or from the engine if path is empty.
 func (r *runner) follow(ctx context.Context, path string) error {
 	o := logfile.Options{Tail: -1, Follow: true, Poll: 50 * time.Millisecond, Ended: untilEnd(r.conn, r.containerID)}
 	emit := func(e logfile.Entry) error {
-		to := r.env.Out
+		to := r.Out
 		if e.Stream == logfile.Stderr {
-			to = r.env.Err
+			to = r.Err
 		}
 		text := e.Text
-		if r.session.TTY && r.env.OutTerminal { // which is not in raw mode here
+		if r.session.TTY && r.OutTerminal { // which is not in raw mode here
 			text = bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))
 		}
 		_, err := to.Write(text)

@@ -107,7 +107,7 @@ func TestFollowedTerminalOutput(t *testing.T) {
 	stub.Exit(id, 0)
 	for terminal, want := range map[bool]string{true: "one\ntwo\n", false: "one\r\ntwo\r\n"} {
 		var out test.Buffer
-		r := &runner{runOptions: &runOptions{}, env: &cli.Env{Out: &out, OutTerminal: terminal}, conn: connect(t, stub), containerID: id}
+		r := &runner{runOptions: &runOptions{}, Printer: cli.NewPrinter(&cli.Process{Out: &out, OutTerminal: terminal}), conn: connect(t, stub), containerID: id}
 		r.session.TTY = true
 		if err := r.follow(t.Context(), filepath.Join(dir, "app.log")); err != nil || out.String() != want {
 			t.Errorf("on a terminal %t: got %q, %v", terminal, out.String(), err)

@@ -41,12 +41,12 @@ func newRunOptions() *runOptions {
 	return o
 }
 
-func (o *runOptions) oneLineFlags(env *cli.Env) []urfave.Flag {
+func (o *runOptions) oneLineFlags(lookupEnv func(string) (string, bool)) []urfave.Flag {
 	return []urfave.Flag{
 		cli.StringFlag(&o.image, "image", "run `IMAGE`; all arguments are the command"),
 		cli.StringFlag(&o.name, "name", "`NAME` of the pod and the container"),
 		cli.StringFlag(&o.podRef, "pod", "create the container in `POD`, which must be running"),
-		envFlag(env, &o.container.Envs, "set the environment variable `NAME=VALUE`; NAME alone takes crishim's own value", "e"),
+		envFlag(lookupEnv, &o.container.Envs, "set the environment variable `NAME=VALUE`; NAME alone takes crishim's own value", "e"),
 		cli.ListFlag(&o.container.Mounts, parseVolume, "volume", "bind mount `HOST:CONTAINER[:ro]`", "v"),
 		cli.ListFlag(&o.pod.PortMappings, parsePort, "publish", "publish a port of the pod to the host: `[IP:]HOST:CONTAINER[/udp]`", "p"),
 		cli.WordFlag(&o.network, []string{"pod", "host"}, "network", "`NETWORK` of the pod: pod, host"),
@@ -129,14 +129,14 @@ func (o *runOptions) setUser() error {
 }
 
 // envFlag takes NAME=VALUE, or NAME for the value of crishim's own variable.
-func envFlag(env *cli.Env, to *[]*runtimeapi.KeyValue, usage string, aliases ...string) urfave.Flag {
+func envFlag(lookupEnv func(string) (string, bool), to *[]*runtimeapi.KeyValue, usage string, aliases ...string) urfave.Flag {
 	flag := cli.NewTyped(func(text string) error {
 		name, value, found := strings.Cut(text, "=")
 		if name == "" {
 			return errors.New("must be NAME=VALUE")
 		}
 		if !found {
-			if value, found = env.LookupEnv(name); !found {
+			if value, found = lookupEnv(name); !found {
 				return nil
 			}
 		}

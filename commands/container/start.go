@@ -12,7 +12,7 @@ import (
 
 type startOptions struct{ cli.Targets }
 
-func NewStart(env *cli.Env) *cli.Verb {
+func NewStart(in *cli.Invocation) *cli.Verb {
 	o := &startOptions{cli.Targets{PassUnknown: true}}
 	return &cli.Verb{
 		Name:        "start",
@@ -21,25 +21,26 @@ func NewStart(env *cli.Env) *cli.Verb {
 		Args:        cli.Containers("created"),
 		Description: cli.WithExamples("Starts containers of crishim create, and prints their names as they were given.", "crishim start web"),
 		Flags:       []urfave.Flag{cli.SelectorFlag(&o.Selector, "l"), o.NamespaceFlag(), cli.AttemptFlag(&o.Attempt)},
-		Action:      env.Connected(o.Check, o.run),
+		Check:       o.Check,
+		RunOn:       o.run,
 	}
 }
 
-func (o *startOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *startOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	containers, err := o.Containers(ctx, conn, client.Any, "created")
 	failed := false
 	return cli.Batch[*runtimeapi.Container]{
 		What: "created container", InTurn: true,
 		// crictl stops at the first failure.
-		Skip: func(*cli.Env, cli.ContainerTarget) (bool, error) { return env.Compat && failed, nil },
-		Do: func(env *cli.Env, c cli.ContainerTarget) error {
+		Skip: func(*cli.Printer, cli.ContainerTarget) (bool, error) { return printer.Compat && failed, nil },
+		Do: func(printer *cli.Printer, c cli.ContainerTarget) error {
 			_, err := conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.Object.GetId()})
 			failed = failed || err != nil
-			if err != nil && !env.Compat && c.Object.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
+			if err != nil && !printer.Compat && c.Object.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
 				err = cli.WithHint(err, "it has ended, and CRI starts a container once; `crishim restart %s` runs it again", c.Called())
 			}
 			return err
 		},
 		Done: "%s",
-	}.Run(env, &o.Targets, containers, err)
+	}.Run(printer, &o.Targets, containers, err)
 }

@@ -19,7 +19,7 @@ type statsOptions struct {
 	pod string
 }
 
-func NewStats(env *cli.Env) *cli.Verb {
+func NewStats(in *cli.Invocation) *cli.Verb {
 	o := &statsOptions{}
 	return &cli.Verb{
 		Name:      "stats",
@@ -33,14 +33,15 @@ func NewStats(env *cli.Env) *cli.Verb {
 			cli.BoolFlag(&o.all, "all", "show containers that use nothing too, such as exited ones", "a"),
 			cli.StringFlag(&o.pod, "pod", "show containers of `POD`: name, namespace/name or id", "p"),
 		),
-		Action: env.Connected(o.Check, o.run),
+		Check: o.Check,
+		RunOn: o.run,
 	}
 }
 
-func (o *statsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *statsOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	o = new(*o) // it runs for several nodes at the same time
 	filter := &runtimeapi.ContainerStatsFilter{Id: o.Filter.ID, LabelSelector: o.Filter.Selector.Equalities()}
-	ids, err := o.Chosen(env, func(ref string) (string, error) {
+	ids, err := o.Chosen(printer, func(ref string) (string, error) {
 		c, err := conn.FindContainer(ctx, o.Filter.In.Query(ref, client.Running))
 		return c.GetId(), err
 	})
@@ -58,7 +59,7 @@ func (o *statsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn)
 		filter.PodSandboxId = pod.GetId()
 	}
 	sample := func(ctx context.Context) ([]*runtimeapi.ContainerStats, error) { return o.list(ctx, conn, filter, ids) }
-	return cli.ShowStats(ctx, env, conn, &o.StatsOptions, true, sample, (*runtimeapi.ContainerStats).GetCpu,
+	return cli.ShowStats(ctx, printer, conn, &o.StatsOptions, true, sample, (*runtimeapi.ContainerStats).GetCpu,
 		func(w io.Writer, before, after []*runtimeapi.ContainerStats, more cli.Extras) error {
 			usages := containerUsages(before, after, more, o.all || o.OneSample())
 			if err := o.nameUsages(ctx, conn, usages); err != nil {

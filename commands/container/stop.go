@@ -10,6 +10,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 const defaultGrace = 10 * time.Second
@@ -17,10 +18,11 @@ const defaultGrace = 10 * time.Second
 type stopOptions struct {
 	cli.Targets
 	grace time.Duration
+	dirs  pod.Dirs
 }
 
-func NewStop(env *cli.Env) *cli.Verb {
-	o := &stopOptions{Targets: cli.Targets{PassUnknown: true}, grace: defaultGrace}
+func NewStop(in *cli.Invocation) *cli.Verb {
+	o := &stopOptions{Targets: cli.Targets{PassUnknown: true}, grace: defaultGrace, dirs: in.PodDirs()}
 	return &cli.Verb{
 		Name:      "stop",
 		Usage:     "stop containers",
@@ -35,29 +37,30 @@ func NewStop(env *cli.Env) *cli.Verb {
 			o.NamespaceFlag(),
 			o.DryRunFlag("stopped"),
 		},
-		Action: env.Connected(o.check, o.run),
+		Check: o.check,
+		RunOn: o.run,
 	}
 }
 
-func (o *stopOptions) check(env *cli.Env, c *urfave.Context) error {
-	if env.Compat && !c.IsSet("timeout") {
+func (o *stopOptions) check(in *cli.Invocation, c *urfave.Context) error {
+	if in.Compat && !c.IsSet("timeout") {
 		o.grace = 0
 	}
-	return o.Targets.Check(env, c)
+	return o.Targets.Check(in, c)
 }
 
-func (o *stopOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *stopOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	containers, err := o.Containers(ctx, conn, client.PreferRunning, "running")
 	return cli.Batch[*runtimeapi.Container]{
 		What: "running container", Doing: "stopping",
 		Would: func(c cli.ContainerTarget) string { return "Would stop " + c.Called() },
-		Do: func(env *cli.Env, c cli.ContainerTarget) error {
-			env.RecordEnd(conn, c.Object, "crishim stop")
+		Do: func(printer *cli.Printer, c cli.ContainerTarget) error {
+			cli.RecordEnd(printer, o.dirs, conn, c.Object, "crishim stop")
 			_, err := conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{
 				ContainerId: c.Object.GetId(), Timeout: int64(math.Ceil(o.grace.Seconds())),
 			})
 			return err
 		},
 		Done: "%s",
-	}.Run(env, &o.Targets, containers, err)
+	}.Run(printer, &o.Targets, containers, err)
 }

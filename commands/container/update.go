@@ -16,7 +16,7 @@ type updateOptions struct {
 	windows   runtimeapi.WindowsContainerResources // with --compat=crictl only
 }
 
-func NewUpdate(env *cli.Env) *cli.Verb {
+func NewUpdate(in *cli.Invocation) *cli.Verb {
 	r := &runtimeapi.LinuxContainerResources{}
 	o := &updateOptions{resources: r}
 	return &cli.Verb{
@@ -38,15 +38,16 @@ func NewUpdate(env *cli.Env) *cli.Verb {
 			&urfave.Int64Flag{Name: "cpu-count", Hidden: true, Destination: &o.windows.CpuCount},
 			&urfave.Int64Flag{Name: "cpu-maximum", Hidden: true, Destination: &o.windows.CpuMaximum},
 		},
-		Action: env.Connected(o.check, o.run),
+		Check: o.check,
+		RunOn: o.run,
 	}
 }
 
-func (o *updateOptions) check(env *cli.Env, c *urfave.Context) error {
-	if err := o.Targets.Check(env, c); err != nil {
+func (o *updateOptions) check(in *cli.Invocation, c *urfave.Context) error {
+	if err := o.Targets.Check(in, c); err != nil {
 		return err
 	}
-	if env.Compat { // which asks for no limit, and takes those of Windows
+	if in.Compat { // which asks for no limit, and takes those of Windows
 		return nil
 	}
 	for _, windows := range []string{"cpu-count", "cpu-maximum"} {
@@ -62,11 +63,11 @@ func (o *updateOptions) check(env *cli.Env, c *urfave.Context) error {
 	return cli.Usagef("update needs a limit to change: --memory, --cpu-quota, ...")
 }
 
-func (o *updateOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *updateOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	containers, err := o.Containers(ctx, conn, client.PreferRunning, "")
 	return cli.Batch[*runtimeapi.Container]{
 		What: "container",
-		Do: func(_ *cli.Env, c cli.ContainerTarget) error {
+		Do: func(_ *cli.Printer, c cli.ContainerTarget) error {
 			request := &runtimeapi.UpdateContainerResourcesRequest{ContainerId: c.Object.GetId(), Linux: o.resources}
 			if o.windows.CpuCount != 0 || o.windows.CpuMaximum != 0 {
 				request.Windows = &o.windows
@@ -75,5 +76,5 @@ func (o *updateOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn
 			return err
 		},
 		Done: "%s",
-	}.Run(env, &o.Targets, containers, err)
+	}.Run(printer, &o.Targets, containers, err)
 }

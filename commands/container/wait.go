@@ -17,6 +17,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/logfile"
 )
 
@@ -26,6 +27,7 @@ type waitOptions struct {
 	goal     goal
 	timeout  time.Duration
 	exitCode bool
+	dirs     pod.Dirs
 
 	// polling is the interval without events, listening the interval with events: some runtimes lose some. A status
 	// costs the runtime less than a millisecond.
@@ -34,8 +36,8 @@ type waitOptions struct {
 	readiness          *readiness
 }
 
-func NewWait(env *cli.Env) *cli.Verb {
-	o := &waitOptions{goal: goal{state: "exited"}, polling: 200 * time.Millisecond, listening: time.Second}
+func NewWait(in *cli.Invocation) *cli.Verb {
+	o := &waitOptions{goal: goal{state: "exited"}, polling: 200 * time.Millisecond, listening: time.Second, dirs: in.PodDirs()}
 	goals := cli.Typed(&o.goal, parseGoal, "for", "`STATE` to wait for: running, exited, removed, ready, notready, log=REGEX, image=REF")
 	goals.DefaultText, goals.Words = "exited", []string{"running", "exited", "removed", "ready", "notready", "log=", "image="}
 	return &cli.Verb{
@@ -56,11 +58,12 @@ func NewWait(env *cli.Env) *cli.Verb {
 			cli.BoolFlag(&o.exitCode, "exit-code", "exit with the container's exit status"),
 			o.in.NamespaceFlag(),
 		},
-		Action: env.Connected(o.check, o.run),
+		Check: o.check,
+		RunOn: o.run,
 	}
 }
 
-func (o *waitOptions) check(_ *cli.Env, c *urfave.Context) error {
+func (o *waitOptions) check(_ *cli.Invocation, c *urfave.Context) error {
 	o.targets = c.Args().Slice()
 	switch {
 	case o.goal.image != "":
@@ -116,9 +119,9 @@ func (g goal) String() string {
 	return g.state
 }
 
-func (o *waitOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *waitOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	o.events = &eventWatch{happened: make(chan struct{}, 1)}
-	o.readiness = &readiness{env: env, conn: conn}
+	o.readiness = &readiness{printer: printer, dirs: o.dirs, conn: conn}
 	defer o.readiness.close()
 	if o.goal.state == "ready" || o.goal.state == "notready" {
 		o.listening = min(o.listening, o.polling) // no event tells the results of probes
@@ -153,13 +156,13 @@ func (o *waitOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 			}
 		}
 	}
-	return cli.Each(o.targets, func(ref string) error { return o.one(ctx, limit, env, conn, ref) })
+	return cli.Each(o.targets, func(ref string) error { return o.one(ctx, limit, printer, conn, ref) })
 }
 
 // one waits for one target. The target is resolved until it exists, and stays the same container afterwards.
-func (o *waitOptions) one(ctx, limit context.Context, env *cli.Env, conn *client.Conn, ref string) error {
+func (o *waitOptions) one(ctx, limit context.Context, printer *cli.Printer, conn *client.Conn, ref string) error {
 	w := &watched{ref: ref, in: o.in, goal: o.goal, readiness: o.readiness}
-	err := o.until(ctx, limit, ref, func() (bool, string, error) { return w.look(ctx, env, conn) })
+	err := o.until(ctx, limit, ref, func() (bool, string, error) { return w.look(ctx, printer, conn) })
 	switch {
 	case err == nil && o.goal.log != nil:
 		return o.untilLogged(ctx, limit, conn, w)
@@ -170,7 +173,7 @@ func (o *waitOptions) one(ctx, limit context.Context, env *cli.Env, conn *client
 	case o.exitCode:
 		return nil
 	}
-	return env.Say("%d", w.code)
+	return printer.Say("%d", w.code)
 }
 
 // until calls ask once, after each event and at intervals, until it is done or limit ends. Requests use ctx without a
@@ -240,15 +243,15 @@ type watched struct {
 }
 
 // look reports whether the goal is reached, and returns the state.
-func (w *watched) look(ctx context.Context, env *cli.Env, conn *client.Conn) (bool, string, error) {
+func (w *watched) look(ctx context.Context, printer *cli.Printer, conn *client.Conn) (bool, string, error) {
 	now, err := w.state(ctx, conn)
 	switch {
 	case cli.IsGone(err) && w.goal.state == "removed":
 		return true, "removed", nil
 	case cli.IsGone(err) && w.goal.state != "exited" && w.goal.state != "notready":
 		if !w.noted { // its name may be misspelt
-			fmt.Fprintf(env.Err, "crishim: %s yet: waiting for it\n", cli.Sentence(env, err))
-			cli.WriteHint(env.Err, cli.HintOf(err))
+			fmt.Fprintf(printer.Err, "crishim: %s yet: waiting for it\n", printer.Sentence(err))
+			cli.WriteHint(printer.Err, cli.HintOf(err))
 		}
 		w.noted = true
 		return false, "not there", nil

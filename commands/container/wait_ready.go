@@ -18,7 +18,8 @@ import (
 )
 
 type readiness struct {
-	env     *cli.Env
+	printer *cli.Printer
+	dirs    pod.Dirs
 	conn    *client.Conn
 	manager *kuberuntime.Manager // makes probes; nil until one is needed
 	last    attempt
@@ -53,7 +54,7 @@ func (r *readiness) ofPod(ctx context.Context, sandbox *runtimeapi.PodSandboxSta
 		return false, "", err
 	}
 	newest := newestAttempts(list.GetContainers())
-	state := r.env.PodState(r.conn, sandbox.GetMetadata().GetUid(), sandbox.GetId())
+	state := cli.ReadPodState(r.printer, r.dirs, r.conn, sandbox.GetMetadata().GetUid(), sandbox.GetId())
 	if state == nil || state.Sandbox != sandbox.GetId() && !state.Managed {
 		return allRun(ctx, r.conn, newest)
 	}
@@ -87,12 +88,12 @@ func missingOf(state *kuberuntime.PodState, newest map[string]*runtimeapi.Contai
 
 // byOneAttempt makes each startup and readiness probe of a pod once, at most once a second.
 func (r *readiness) byOneAttempt(ctx context.Context, sandbox *runtimeapi.PodSandboxStatus, containers []*runtimeapi.Container) (bool, string, error) {
-	if r.last.sandbox == sandbox.GetId() && r.env.Now().Sub(r.last.at) < probePeriod {
+	if r.last.sandbox == sandbox.GetId() && r.printer.Now().Sub(r.last.at) < probePeriod {
 		return r.last.ready, r.last.missing, nil
 	}
 	if r.manager == nil {
 		o := kuberuntime.ConnOptions(r.conn)
-		o.Dirs, o.Now = pod.DefaultDirs(r.env.LookupEnv), r.env.Now
+		o.Dirs, o.Now = r.dirs, r.printer.Now
 		m, err := kuberuntime.New(ctx, o)
 		if err != nil {
 			return false, "", err
@@ -111,7 +112,7 @@ func (r *readiness) byOneAttempt(ctx context.Context, sandbox *runtimeapi.PodSan
 	for _, name := range slices.Sorted(maps.Keys(d.Unready)) {
 		missing = append(missing, fmt.Sprintf("container %s is not ready: %s", name, d.Unready[name]))
 	}
-	r.last = attempt{sandbox: sandbox.GetId(), at: r.env.Now(), ready: d.View.Ready, missing: strings.Join(missing, ", ")}
+	r.last = attempt{sandbox: sandbox.GetId(), at: r.printer.Now(), ready: d.View.Ready, missing: strings.Join(missing, ", ")}
 	return r.last.ready, r.last.missing, nil
 }
 

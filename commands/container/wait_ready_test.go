@@ -25,17 +25,17 @@ import (
 type readyFixture struct {
 	t    *testing.T
 	stub *stubcri.Server
-	env  *cli.Env
+	root string
+	out  test.Buffer
 }
 
 func newReadyFixture(t *testing.T) *readyFixture {
 	t.Helper()
-	root := t.TempDir()
-	var out test.Buffer
-	env := (&cli.Env{Out: &out, Err: &out, Now: time.Now, LookupEnv: func(name string) (string, bool) {
-		return root, name == "CRISHIM_ROOT"
-	}}).Fresh(false)
-	return &readyFixture{t: t, stub: stubcri.Start(t, stubcri.Options{}), env: env}
+	return &readyFixture{t: t, stub: stubcri.Start(t, stubcri.Options{}), root: t.TempDir()}
+}
+
+func (f *readyFixture) dirs() pod.Dirs {
+	return pod.DefaultDirs(func(name string) (string, bool) { return f.root, name == "CRISHIM_ROOT" })
 }
 
 func (f *readyFixture) look(sandbox string) (bool, string) {
@@ -45,7 +45,7 @@ func (f *readyFixture) look(sandbox string) (bool, string) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	r := &readiness{env: f.env, conn: conn}
+	r := &readiness{printer: cli.NewPrinter(&cli.Process{Out: &f.out, Err: &f.out, Now: time.Now}), dirs: f.dirs(), conn: conn}
 	defer r.close()
 	ready, why, err := r.ofPod(f.t.Context(), res.GetStatus())
 	if err != nil {
@@ -107,7 +107,7 @@ spec:
 	}
 	defer conn.Close()
 	m, err := kuberuntime.New(t.Context(), kuberuntime.Options{
-		Runtime: conn, Image: conn, Endpoint: f.stub.Endpoint, Dirs: pod.DefaultDirs(f.env.LookupEnv),
+		Runtime: conn, Image: conn, Endpoint: f.stub.Endpoint, Dirs: f.dirs(),
 		Host: criconfig.Host{Name: "node", CPUs: 1, Memory: 1 << 30},
 	})
 	if err != nil {

@@ -53,11 +53,11 @@ func TestWaitListensToEvents(t *testing.T) {
 				}
 			}
 			var out test.Buffer
-			env := (&cli.Env{Out: &out, Err: &out, Now: time.Now, LookupEnv: func(string) (string, bool) { return "", false }}).Fresh(false)
+			printer := cli.NewPrinter(&cli.Process{Out: &out, Err: &out, Now: time.Now})
 			ended := make(chan error, 1)
 			go func() {
 				o := &waitOptions{targets: []string{id}, goal: goal{state: state}, polling: time.Hour, listening: time.Hour}
-				ended <- o.run(t.Context(), env, conn)
+				ended <- o.run(t.Context(), printer, conn)
 			}()
 			for stub.Watchers() == 0 || !slices.Contains(stub.Methods(), "ContainerStatus") {
 				runtime.Gosched()

@@ -23,7 +23,7 @@ type historyOptions struct {
 	image string
 }
 
-func NewHistory(env *cli.Env) *cli.Verb {
+func NewHistory(in *cli.Invocation) *cli.Verb {
 	o := &historyOptions{}
 	return &cli.Verb{
 		Name:      "history",
@@ -33,16 +33,18 @@ func NewHistory(env *cli.Env) *cli.Verb {
 		Description: cli.WithExamples("The steps of its build, the last one first. Sizes are those of unpacked layers, where the runtime tells them.",
 			"crishim history busybox", "crishim history --no-trunc -o json busybox"),
 		Flags:  o.TableFlags(output.HistoryColumns),
-		Action: env.ForImages(env.Connected(o.check, o.run)),
+		Images: true,
+		Check:  o.check,
+		RunOn:  o.run,
 	}
 }
 
-func (o *historyOptions) check(env *cli.Env, c *urfave.Context) error {
+func (o *historyOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	if err := cli.ArgCount(c, 1, 1); err != nil {
 		return err
 	}
 	o.image = c.Args().First()
-	return o.Check(env)
+	return o.Check(in)
 }
 
 // imageConfig is an image's configuration in the verbose status. Docker's history has sizes, and its last step first.
@@ -63,7 +65,7 @@ type imageConfig struct {
 	} `json:"imageSpec"`
 }
 
-func (o *historyOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *historyOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	res, err := cli.ImageStatus(ctx, conn, o.image, true, true)
 	if err != nil {
 		return err
@@ -72,7 +74,7 @@ func (o *historyOptions) run(ctx context.Context, env *cli.Env, conn *client.Con
 	if err := json.Unmarshal([]byte(res.GetInfo()["info"]), &config); err != nil || len(config.Spec.RootFS.DiffIDs)+len(config.Spec.History) == 0 {
 		return fmt.Errorf("Unimplemented by %s: it does not tell how %s was built", pullStore{conn}.runtime(), cli.Quote(o.image)) //nolint:staticcheck // as gRPC writes the code
 	}
-	return output.History(env.Out, config.steps(func() []int64 { return layerSizes(ctx, conn, config.Spec.RootFS.DiffIDs) }), o.Options)
+	return output.History(printer.Out, config.steps(func() []int64 { return layerSizes(ctx, conn, config.Spec.RootFS.DiffIDs) }), o.Options)
 }
 
 // steps returns the history, the last step first. sizes returns the layers' sizes if the history has none.

@@ -10,16 +10,18 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-func NewImagefsinfo(env *cli.Env) *cli.Verb {
+func NewImagefsinfo(in *cli.Invocation) *cli.Verb {
 	v := &cli.View{}
 	return &cli.Verb{
 		Name:  "imagefsinfo",
 		Usage: "show the disk usage of images",
 		Description: cli.WithExamples("The filesystems that hold images and containers, with bytes and inodes used.",
 			"crishim imagefsinfo", "crishim imagefsinfo -o table"),
-		Flags: v.Flags(),
-		Action: env.ForImages(cli.Show(env, v, func(ctx context.Context, conn *client.Conn) (*runtimeapi.ImageFsInfoResponse, error) {
+		Flags:  v.Flags(),
+		Images: true,
+		Check:  v.CheckAlone,
+		RunOn: cli.Show(v, func(ctx context.Context, conn *client.Conn) (*runtimeapi.ImageFsInfoResponse, error) {
 			return conn.Image.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
-		}, output.ImageFsInfo)),
+		}, output.ImageFsInfo),
 	}
 }

@@ -15,11 +15,11 @@ import (
 )
 
 type imagesOptions struct {
-	filter cli.Filter
+	filter cli.ImageFilter
 	view   cli.View
 }
 
-func NewImages(env *cli.Env) *cli.Verb {
+func NewImages(in *cli.Invocation) *cli.Verb {
 	o := &imagesOptions{}
 	return &cli.Verb{
 		Name:      "images",
@@ -31,17 +31,19 @@ func NewImages(env *cli.Env) *cli.Verb {
 			"crishim images", "crishim images busybox", "crishim images -o json", "crishim images -q --filter dangling=false"),
 		Flags: slices.Concat(o.view.ListFlags(output.ImageColumns), []urfave.Flag{
 			o.view.WideFlag(),
-			o.filter.ImageFlag(),
+			o.filter.Flag(),
 			cli.BoolFlag(&o.view.Digests, "digests", "show digests"),
 			cli.BoolFlag(&o.view.Pinned, "pinned", "show which images are pinned"),
 		}),
-		Action: env.ForImages(env.Connected(o.check, o.run)),
+		Images: true,
+		Check:  o.check,
+		RunOn:  o.run,
 	}
 }
 
-func (o *imagesOptions) check(env *cli.Env, c *urfave.Context) error {
+func (o *imagesOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	words := c.Args().Slice()
-	if len(words) > 0 && !env.Compat { // docker's words behind image
+	if len(words) > 0 && !in.Compat { // docker's words behind image
 		switch word, rest := words[0], words[1:]; word {
 		case "ls", "list":
 			words = rest
@@ -56,27 +58,27 @@ func (o *imagesOptions) check(env *cli.Env, c *urfave.Context) error {
 		return cli.ArgCount(c, 0, 1)
 	}
 	if len(words) == 1 {
-		o.filter.ImageRef = words[0]
+		o.filter.Ref = words[0]
 	}
-	o.filter.Crictl, o.view.AnyFormat = env.Compat, env.Compat
-	return o.view.Check(env)
+	o.filter.Crictl, o.view.AnyFormat = in.Compat, in.Compat
+	return o.view.Check(in)
 }
 
-func (o *imagesOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *imagesOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	images, err := o.filter.Images(ctx, conn)
 	if err != nil {
 		return err
 	}
-	err = output.Images(env.Out, &runtimeapi.ListImagesResponse{Images: images}, o.view.Options)
-	switch ref := o.filter.ImageRef; {
+	err = output.Images(printer.Out, &runtimeapi.ListImagesResponse{Images: images}, o.view.Options)
+	switch ref := o.filter.Ref; {
 	case err != nil, len(images) > 0, !o.view.ForPeople():
 	case ref != "":
 		all, unfiltered := conn.Image.ListImages(ctx, &runtimeapi.ListImagesRequest{})
 		if unfiltered == nil {
-			env.Note("hint: %s", cli.OtherImages(all.GetImages(), ref, true))
+			printer.Note("hint: %s", cli.OtherImages(all.GetImages(), ref, true))
 		}
 	default:
-		env.Note("hint: `crishim pull busybox` gets an image")
+		printer.Note("hint: `crishim pull busybox` gets an image")
 	}
 	return err
 }

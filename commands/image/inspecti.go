@@ -14,12 +14,12 @@ import (
 
 type inspectiOptions struct {
 	refs   []string
-	filter cli.Filter
+	filter cli.ImageFilter
 	quiet  bool
 	view   cli.View
 }
 
-func NewInspecti(env *cli.Env) *cli.Verb {
+func NewInspecti(in *cli.Invocation) *cli.Verb {
 	o := &inspectiOptions{}
 	return &cli.Verb{
 		Name:      "inspecti",
@@ -31,18 +31,20 @@ func NewInspecti(env *cli.Env) *cli.Verb {
 		Flags: slices.Concat(o.view.Flags(), []urfave.Flag{
 			cli.DetailsFlag(&o.quiet),
 			cli.Typed(&o.filter.Name, cli.ParsePattern, "name", "images whose name matches `REGEX`"),
-			o.filter.ImageFlag(),
+			o.filter.Flag(),
 		}),
-		Action: env.ForImages(env.Connected(o.check, o.run)),
+		Images: true,
+		Check:  o.check,
+		RunOn:  o.run,
 	}
 }
 
-func (o *inspectiOptions) check(env *cli.Env, c *urfave.Context) error {
-	o.refs, o.filter.Crictl = c.Args().Slice(), env.Compat
-	return o.view.Check(env)
+func (o *inspectiOptions) check(in *cli.Invocation, c *urfave.Context) error {
+	o.refs, o.filter.Crictl = c.Args().Slice(), in.Compat
+	return o.view.Check(in)
 }
 
-func (o *inspectiOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *inspectiOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	refs := o.refs
 	if len(refs) == 0 {
 		images, err := o.filter.Images(ctx, conn)
@@ -53,7 +55,7 @@ func (o *inspectiOptions) run(ctx context.Context, env *cli.Env, conn *client.Co
 			refs = append(refs, image.GetId())
 		}
 	}
-	return cli.ShowEach(env, o.view, output.InspectImages, refs, len(o.refs) == 0, nil, func(ref string) (*runtimeapi.ImageStatusResponse, error) {
+	return cli.ShowEach(printer, o.view, output.InspectImages, refs, len(o.refs) == 0, nil, func(ref string) (*runtimeapi.ImageStatusResponse, error) {
 		return cli.ImageStatus(ctx, conn, ref, !o.quiet, true)
 	})
 }

@@ -3,6 +3,7 @@ package image
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -25,10 +26,11 @@ type loadOptions struct {
 	platforms platformFlag
 	force     bool
 	quiet     bool
+	stdin     io.Reader
 }
 
-func NewLoad(env *cli.Env) *cli.Verb {
-	o := &loadOptions{}
+func NewLoad(in *cli.Invocation) *cli.Verb {
+	o := &loadOptions{stdin: in.In}
 	return &cli.Verb{
 		Name:  "load",
 		Usage: "load images from a tar archive",
@@ -44,11 +46,13 @@ func NewLoad(env *cli.Env) *cli.Verb {
 			cli.BoolFlag(&o.force, "force", "replace also the images that the runtime needs", "f"),
 			cli.BoolFlag(&o.quiet, "quiet", "print the images' ids only", "q"),
 		},
-		Action: env.ForImages(env.Connected(o.check, o.run)),
+		Images: true,
+		Check:  o.check,
+		RunOn:  o.run,
 	}
 }
 
-func (o *loadOptions) check(env *cli.Env, c *urfave.Context) error {
+func (o *loadOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	if c.Args().Present() && o.input == "" {
 		return cli.WithHint(cli.Usagef("load takes no arguments, got %s", cli.Quote(c.Args().First())), "`crishim load -i %s`", c.Args().First())
 	}
@@ -65,27 +69,27 @@ func (o *loadOptions) check(env *cli.Env, c *urfave.Context) error {
 		}
 		o.as = name
 	}
-	if (o.input == "" || o.input == "-") && env.InTerminal {
+	if (o.input == "" || o.input == "-") && in.InTerminal {
 		return cli.Usagef("no archive on a terminal: use -i FILE, or redirect standard input")
 	}
 	return o.platforms.check()
 }
 
-func (o *loadOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	images, err := o.load(ctx, env, conn)
+func (o *loadOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
+	images, err := o.load(ctx, printer, conn)
 	if err != nil {
 		return err
 	}
 	for _, image := range images {
 		switch {
 		case o.quiet:
-			err = env.Say("%s", image.ID())
+			err = printer.Say("%s", image.ID())
 		case len(image.Names) == 0:
-			err = env.Say("Loaded image ID: %s", image.ID())
-			env.Note("the archive has no name for %s: `crishim load --as NAME` gives it one", image.ID())
+			err = printer.Say("Loaded image ID: %s", image.ID())
+			printer.Note("the archive has no name for %s: `crishim load --as NAME` gives it one", image.ID())
 		default: // as docker, with the id behind it
 			err = cli.Each(image.Names, func(name string) error {
-				return env.Say("Loaded image: %s (%s)", imagefile.Familiar(name), image.ID())
+				return printer.Say("Loaded image: %s (%s)", imagefile.Familiar(name), image.ID())
 			})
 		}
 		if err != nil {
@@ -95,8 +99,8 @@ func (o *loadOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	return nil
 }
 
-func (o *loadOptions) load(ctx context.Context, env *cli.Env, conn *client.Conn) ([]imagefile.Image, error) {
-	in, name := env.In, "standard input"
+func (o *loadOptions) load(ctx context.Context, printer *cli.Printer, conn *client.Conn) ([]imagefile.Image, error) {
+	in, name := o.stdin, "standard input"
 	if o.input != "" && o.input != "-" {
 		f, err := os.Open(o.input)
 		if err != nil {
@@ -106,7 +110,7 @@ func (o *loadOptions) load(ctx context.Context, env *cli.Env, conn *client.Conn)
 		in, name = f, o.input
 	}
 	to := openStore(ctx, conn)
-	shown := showing(env, "loading", name, o.quiet)
+	shown := showing(printer, "loading", name, o.quiet)
 	defer shown.close()
 	archive, err := imagefile.Open(ctx, in, imagefile.Options{Platform: o.platforms.want, As: o.as, Watch: shown.watch})
 	if err != nil {

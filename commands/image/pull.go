@@ -20,7 +20,7 @@ type pullOptions struct {
 	quiet       bool
 }
 
-func NewPull(env *cli.Env) *cli.Verb {
+func NewPull(in *cli.Invocation) *cli.Verb {
 	o := &pullOptions{}
 	return &cli.Verb{
 		Name:      "pull",
@@ -30,7 +30,7 @@ func NewPull(env *cli.Env) *cli.Verb {
 		Description: cli.WithExamples("Credentials come from the flags, else from docker's or podman's login files. Several images are pulled at the same time. The\n"+
 			"progress goes to standard error.",
 			"crishim pull busybox", "crishim pull --if-missing busybox alpine:3", "crishim pull --username me --password-stdin registry.example.com/app:v1"),
-		Subcommands: []*cli.Verb{cli.NewSchema(env, "pull", "pod")},
+		Subcommands: []*cli.Verb{cli.NewSchema("pull", "pod")},
 		Flags: append(o.Flags(),
 			cli.StringFlag(&o.podFile, "pod-config", "pull for the pod of this configuration `FILE`"),
 			cli.LabelsFlag(&o.annotations, "annotation", "set the annotation `KEY=VALUE` on the image", "a"),
@@ -38,11 +38,13 @@ func NewPull(env *cli.Env) *cli.Verb {
 			cli.IntFlag(&o.Retries, "retries", "retry `N` times when the registry cannot be reached"),
 			cli.BoolFlag(&o.quiet, "quiet", "print the image's reference only", "q"),
 		),
-		Action: env.ForImages(env.Connected(o.check, o.run)),
+		Images: true,
+		Check:  o.check,
+		RunOn:  o.run,
 	}
 }
 
-func (o *pullOptions) check(env *cli.Env, c *urfave.Context) (err error) {
+func (o *pullOptions) check(in *cli.Invocation, c *urfave.Context) (err error) {
 	if err = cli.ArgCount(c, 1, -1); err != nil {
 		return err
 	}
@@ -55,20 +57,20 @@ func (o *pullOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 	if o.Retries < 0 {
 		return cli.Invalid("retries", o.Retries, "must not be negative")
 	}
-	if err = o.PullOptions.Check(env, c); err != nil {
+	if err = o.PullOptions.Check(in, c); err != nil {
 		return err
 	}
-	o.Progress = !o.quiet && !env.Compat
+	o.Progress = !o.quiet && !in.Compat
 	if o.podFile != "" {
-		o.pod, err = env.ReadPodFile(o.podFile)
+		o.pod, err = cli.ReadPodFile(in.In, o.podFile)
 	}
 	return err
 }
 
-func (o *pullOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	if env.DryRun() {
+func (o *pullOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
+	if printer.DryRun() {
 		for _, image := range o.images {
-			if err := env.Say("Would pull %s", image); err != nil {
+			if err := printer.Say("Would pull %s", image); err != nil {
 				return err
 			}
 		}
@@ -76,21 +78,19 @@ func (o *pullOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 	}
 	o = new(*o) // it runs for several nodes at the same time
 	if o.Progress {
-		o.Display = progress.Start(env.ProgressOptions())
+		o.Display = progress.Start(printer.Progress())
 		defer o.Display.Close()
-		around := *env
-		around.Out, around.Err = o.Display.Around(env.Out), o.Display.Around(env.Err)
-		env = &around
+		printer = printer.To(o.Display.Around(printer.Out), o.Display.Around(printer.Err))
 	}
-	return cli.InParallel(env, o.images, cli.AtOnce, func(env *cli.Env, image string) error {
+	return cli.InParallel(printer, o.images, cli.AtOnce, func(printer *cli.Printer, image string) error {
 		spec := &runtimeapi.ImageSpec{Image: image, UserSpecifiedImage: image, Annotations: o.annotations}
-		ref, err := o.Pull(ctx, env, conn, spec, o.pod)
+		ref, err := o.Pull(ctx, printer, conn, spec, o.pod)
 		switch {
 		case err != nil:
 			return err
 		case o.quiet:
-			return env.Say("%s", ref)
+			return printer.Say("%s", ref)
 		}
-		return env.Say("Image is up to date for %s", ref)
+		return printer.Say("Image is up to date for %s", ref)
 	})
 }

@@ -20,11 +20,11 @@ import (
 type rmiOptions struct {
 	cli.Targets
 	prune, force bool
-	filter       cli.Filter
+	filter       cli.ImageFilter
 	until        time.Duration
 }
 
-func NewRmi(env *cli.Env) *cli.Verb {
+func NewRmi(in *cli.Invocation) *cli.Verb {
 	o := &rmiOptions{}
 	return &cli.Verb{
 		Name:      "rmi",
@@ -43,28 +43,30 @@ func NewRmi(env *cli.Env) *cli.Verb {
 			cli.BoolFlag(&o.force, "force", "remove pinned images too", "f"),
 			o.DryRunFlag("removed"),
 		},
-		Action: env.ForImages(env.Connected(o.check, o.run)),
+		Images: true,
+		Check:  o.check,
+		RunOn:  o.run,
 	}
 }
 
-func (o *rmiOptions) check(env *cli.Env, c *urfave.Context) error {
+func (o *rmiOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	switch {
 	case o.All && o.prune:
 		return cli.Usagef("--all and --prune: choose one")
 	case o.prune && c.Args().Present():
 		return cli.Usagef("--prune takes no arguments, got %s", cli.Quote(c.Args().First()))
-	case !o.prune && (o.until != 0 || o.filter.GivenKeys()):
+	case !o.prune && (o.until != 0 || o.filter.Given()):
 		return cli.Usagef("--until and --filter need --prune")
 	case o.until < 0:
 		return cli.Invalid("until", o.until.String(), "must not be negative")
 	}
-	o.force = o.force || env.Compat && !o.prune // crictl removes pinned images, too
+	o.force = o.force || in.Compat && !o.prune // crictl removes pinned images, too
 	o.All = o.All || o.prune
-	return o.Targets.Check(env, c)
+	return o.Targets.Check(in, c)
 }
 
-func (o *rmiOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	chosen, err := o.images(ctx, env, conn)
+func (o *rmiOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
+	chosen, err := o.images(ctx, printer, conn)
 	if err != nil && o.All {
 		return err
 	}
@@ -87,43 +89,43 @@ func (o *rmiOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) e
 			note(i)
 			return "Would delete: " + strings.Join(names(i), ", ")
 		},
-		Skip: func(_ *cli.Env, i cli.ImageTarget) (bool, error) {
+		Skip: func(_ *cli.Printer, i cli.ImageTarget) (bool, error) {
 			if o.force || !i.Object.GetPinned() {
 				return false, nil
 			}
 			return true, cli.WithHint(fmt.Errorf("image %s is pinned: the runtime needs it", cli.Quote(i.Ref)), "`crishim rmi --force %s` removes it anyway", i.Ref)
 		},
-		Do: func(env *cli.Env, i cli.ImageTarget) error {
+		Do: func(printer *cli.Printer, i cli.ImageTarget) error {
 			if o.prune {
 				unused, err := chosen.use.StillUnused(ctx, i.Object)
 				if err != nil {
 					return err
 				}
 				if !unused {
-					env.Note("image %s is in use by now, and stays", cli.Quote(i.Ref))
+					printer.Note("image %s is in use by now, and stays", cli.Quote(i.Ref))
 					return nil
 				}
 			}
 			names := names(i)
 			if len(names) > 1 && !o.All { // --all and --prune have announced it
-				env.Warn("image %s has %d names, all go: %s", cli.Quote(i.Ref), len(names), strings.Join(names, ", "))
+				printer.Warn("image %s has %d names, all go: %s", cli.Quote(i.Ref), len(names), strings.Join(names, ", "))
 			}
 			_, err := conn.Image.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: i.Object.GetId()}})
 			if err != nil {
 				return err
 			}
 			note(i)
-			return cli.Each(names, func(name string) error { return env.Say("Deleted: %s", name) })
+			return cli.Each(names, func(name string) error { return printer.Say("Deleted: %s", name) })
 		},
-	}.Run(env, &o.Targets, chosen.images, err)
-	if !o.All || env.Compat {
+	}.Run(printer, &o.Targets, chosen.images, err)
+	if !o.All || printer.Compat {
 		return err
 	}
 	freed := "Freed"
-	if o.DryRun(env) {
+	if o.DryRun(printer) {
 		freed = "Would free"
 	}
-	return cli.Join(err, env.Say("%s: %s", freed, chosen.usage.Freed(gone...)))
+	return cli.Join(err, printer.Say("%s: %s", freed, chosen.usage.Freed(gone...)))
 }
 
 // chosenImages are the images to remove.
@@ -133,7 +135,7 @@ type chosenImages struct {
 	usage  *disk.Images
 }
 
-func (o *rmiOptions) images(ctx context.Context, env *cli.Env, conn *client.Conn) (chosen chosenImages, err error) {
+func (o *rmiOptions) images(ctx context.Context, printer *cli.Printer, conn *client.Conn) (chosen chosenImages, err error) {
 	if !o.All {
 		err = cli.Each(o.Refs, func(ref string) error {
 			res, err := cli.ImageStatus(ctx, conn, ref, false, false)
@@ -173,7 +175,7 @@ func (o *rmiOptions) images(ctx context.Context, env *cli.Env, conn *client.Conn
 			if !known {
 				return chosen, fmt.Errorf("--until: %s does not tell when an image came", cmp.Or(conn.Version.GetRuntimeName(), conn.ImageEndpoint))
 			}
-			if env.Now().Sub(came) < o.until {
+			if printer.Now().Sub(came) < o.until {
 				continue
 			}
 		}

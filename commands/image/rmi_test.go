@@ -43,10 +43,10 @@ func TestPruneKeepsUsedImages(t *testing.T) {
 	}
 	defer conn.Close()
 	var out, errOut test.Buffer
-	env := (&cli.Env{Out: &out, Err: &errOut, Now: time.Now}).Fresh(false)
+	printer := cli.NewPrinter(&cli.Process{Out: &out, Err: &errOut, Now: time.Now})
 	o := &rmiOptions{prune: true}
 	o.All = true
-	if err := o.run(t.Context(), env, conn); err != nil {
+	if err := o.run(t.Context(), printer, conn); err != nil {
 		t.Fatal(err)
 	}
 	if got := out.String(); got != "Deleted: docker.io/library/busybox:latest\nDeleted: docker.io/library/unused:1\nFreed: at most 8.6MB\n" {
@@ -64,7 +64,7 @@ func TestPruneLooksAgain(t *testing.T) {
 	}
 	defer conn.Close()
 	var out, errOut test.Buffer
-	env := (&cli.Env{Out: &out, Err: &errOut, Now: time.Now}).Fresh(false)
+	printer := cli.NewPrinter(&cli.Process{Out: &out, Err: &errOut, Now: time.Now})
 	o := &rmiOptions{prune: true}
 	o.All = true
 	var once sync.Once
@@ -76,7 +76,7 @@ func TestPruneLooksAgain(t *testing.T) {
 			})
 		}
 	})
-	if err := o.run(t.Context(), env, conn); err != nil {
+	if err := o.run(t.Context(), printer, conn); err != nil {
 		t.Fatal(err)
 	}
 	if got := out.String(); got != "Freed: 0B\n" || !strings.Contains(errOut.String(), "is in use by now, and stays") {

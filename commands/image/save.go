@@ -23,7 +23,7 @@ type saveOptions struct {
 
 // NewSave returns the verb that writes images into an archive. CRI has no call for that: our own shim has its private
 // service, containerd its API on the same socket.
-func NewSave(env *cli.Env) *cli.Verb {
+func NewSave(in *cli.Invocation) *cli.Verb {
 	o := &saveOptions{format: string(imagefile.OCI)}
 	return &cli.Verb{
 		Name:      "save",
@@ -41,11 +41,13 @@ func NewSave(env *cli.Env) *cli.Verb {
 			o.platforms.flag("save only what is for"),
 			cli.BoolFlag(&o.quiet, "quiet", "do not show progress", "q"),
 		},
-		Action: env.ForImages(env.Connected(o.check, o.run)),
+		Images: true,
+		Check:  o.check,
+		RunOn:  o.run,
 	}
 }
 
-func (o *saveOptions) check(env *cli.Env, c *urfave.Context) error {
+func (o *saveOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	if err := cli.ArgCount(c, 1, -1); err != nil {
 		return err
 	}
@@ -53,18 +55,18 @@ func (o *saveOptions) check(env *cli.Env, c *urfave.Context) error {
 	if err := o.platforms.check(); err != nil {
 		return err
 	}
-	return cli.CheckOutput(env, o.output)
+	return cli.CheckOutput(in.OutTerminal, o.output)
 }
 
-func (o *saveOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *saveOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	refs, err := findImages(ctx, conn, o.images)
 	if err != nil {
 		return err
 	}
 	from := openStore(ctx, conn)
-	shown := showing(env, "saving", strings.Join(o.images, ", "), o.quiet)
+	shown := showing(printer, "saving", strings.Join(o.images, ", "), o.quiet)
 	defer shown.close()
-	return cli.WriteOutput(env, o.output, func(out io.Writer) error {
+	return cli.WriteOutput(printer.Out, o.output, func(out io.Writer) error {
 		return from.save(ctx, refs, imagefile.Options{Platform: o.platforms.want, Watch: shown.watch}, func(images []imagefile.Image) error {
 			return imagefile.Write(out, imagefile.Format(o.format), images)
 		})

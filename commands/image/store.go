@@ -159,11 +159,11 @@ type display struct {
 	shown   *progress.Pull
 }
 
-func showing(env *cli.Env, doing, what string, quiet bool) *display {
-	if quiet || env.Compat {
+func showing(printer *cli.Printer, doing, what string, quiet bool) *display {
+	if quiet || printer.Compat {
 		return &display{}
 	}
-	d := progress.Start(env.ProgressOptions())
+	d := progress.Start(printer.Progress())
 	return &display{display: d, shown: d.Add(doing, what)}
 }
 

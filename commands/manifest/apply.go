@@ -39,7 +39,7 @@ type applyOptions struct {
 	view      cli.View
 }
 
-func NewApply(env *cli.Env) *cli.Verb {
+func NewApply(in *cli.Invocation) *cli.Verb {
 	o := &applyOptions{}
 	return &cli.Verb{
 		Name:      "apply",
@@ -55,11 +55,12 @@ func NewApply(env *cli.Env) *cli.Verb {
 			cli.BoolFlag(&o.dryRun, "dry-run", "print the CRI requests that would create the pods, and change nothing"),
 			cli.BoolFlag(&o.quiet, "quiet", "do not print the steps", "q"),
 		}, o.input.flags(), o.plugins.Flags(), o.wait.flags(), o.view.Flags()),
-		Action: env.Offline(o.check, o.run),
+		Check: o.check,
+		Run:   o.run,
 	}
 }
 
-func (o *applyOptions) check(env *cli.Env, c *urfave.Context) (err error) {
+func (o *applyOptions) check(in *cli.Invocation, c *urfave.Context) (err error) {
 	if c.IsSet("wait") && c.Args().First() == "ready" {
 		return &cli.UsageError{Text: `"ready" is no manifest`, Next: "did you mean --wait=ready?"}
 	}
@@ -71,20 +72,20 @@ func (o *applyOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 			return cli.BadInput(err)
 		}
 	}
-	if err = cmp.Or(o.input.check(env, c), o.wait.check(c), o.view.Check(env), o.plugins.Load(env)); err == nil {
-		o.set, err = readManifests(env, o.input.Options, o.files)
+	if err = cmp.Or(o.input.check(in, c), o.wait.check(c), o.view.Check(in), o.plugins.Load(in)); err == nil {
+		o.set, err = readManifests(in, o.input.Options, o.files)
 	}
 	if err == nil {
 		for _, text := range o.set.Warnings {
-			env.Warn("%s", output.Sanitize(text))
+			in.Printer.Warn("%s", output.Sanitize(text))
 		}
 	}
 	return err
 }
 
 // readManifests reads all documents and gives each pod its identity.
-func readManifests(env *cli.Env, o manifest.Options, files []string) (*manifest.Set, error) {
-	set, err := manifest.Read(o, env.In, files...)
+func readManifests(in *cli.Invocation, o manifest.Options, files []string) (*manifest.Set, error) {
+	set, err := manifest.Read(o, in.In, files...)
 	var problems manifest.Errors
 	switch {
 	case errors.As(err, &problems): // one failure of each
@@ -101,7 +102,7 @@ func readManifests(env *cli.Env, o manifest.Options, files []string) (*manifest.
 		return nil, cli.BadInput(errors.New("there is no Pod in the input"))
 	}
 	for _, p := range set.Pods {
-		if err := kuberuntime.Prepare(p.Pod, "", env.Now()); err != nil {
+		if err := kuberuntime.Prepare(p.Pod, "", in.Now()); err != nil {
 			return nil, err
 		}
 	}
@@ -125,15 +126,15 @@ func otherFile(err error) string {
 	return "give files, directories of manifests, or - for standard input"
 }
 
-func (o *applyOptions) run(ctx context.Context, env *cli.Env) error {
+func (o *applyOptions) run(ctx context.Context, printer *cli.Printer, connector *cli.Connector) error {
 	if o.dryRun {
-		return o.printRequests(env)
+		return o.printRequests(printer, pod.DefaultDirs(connector.LookupEnv))
 	}
 	ro := podRuntimeOptions{plugins: o.plugins}
 	if !o.quiet {
-		ro.steps, ro.progress = stepLines(env), true
+		ro.steps, ro.progress = stepLines(printer), true
 	}
-	r, err := openPodRuntime(ctx, env, ro)
+	r, err := openPodRuntime(ctx, printer, connector, ro)
 	if err != nil {
 		return err
 	}
@@ -144,29 +145,29 @@ func (o *applyOptions) run(ctx context.Context, env *cli.Env) error {
 		numbers[i] = i
 	}
 	applied, ends := make([]*v1.Pod, len(o.set.Pods)), make([]string, len(o.set.Pods))
-	err = cli.InParallel(env, numbers, cli.AtOnce, func(env *cli.Env, i int) (err error) {
+	err = cli.InParallel(printer, numbers, cli.AtOnce, func(printer *cli.Printer, i int) (err error) {
 		p := o.set.Pods[i].Pod
-		if applied[i], ends[i], err = o.apply(ctx, env, r, p); err != nil {
+		if applied[i], ends[i], err = o.apply(ctx, printer, r, p); err != nil {
 			err = cli.About(kuberuntime.FullName(p), err)
 		}
 		return err
 	})
 	if i := slices.IndexFunc(ends, func(end string) bool { return end != "" }); i >= 0 {
 		p := o.set.Pods[i].Pod
-		env.PointToDescribe(cli.Source{Namespace: p.Namespace, Pod: p.Name}, string(p.UID))
+		cli.PointToDescribe(printer, cli.Source{Namespace: p.Namespace, Pod: p.Name}, string(p.UID))
 	}
 	if o.view.FormatFlag != "" && ctx.Err() == nil {
 		applied = slices.DeleteFunc(applied, func(p *v1.Pod) bool { return p == nil })
-		err = cli.Join(err, printPods(env, applied, o.view.Options))
+		err = cli.Join(err, printPods(printer, applied, o.view.Options))
 	}
 	return err
 }
 
 // apply brings up one pod. The second result names containers that have ended already.
-func (o *applyOptions) apply(ctx context.Context, env *cli.Env, r *podRuntime, p *v1.Pod) (*v1.Pod, string, error) {
+func (o *applyOptions) apply(ctx context.Context, printer *cli.Printer, r *podRuntime, p *v1.Pod) (*v1.Pod, string, error) {
 	ctx, cancel := o.wait.limit(ctx)
 	defer cancel()
-	unlock, err := lockPod(ctx, env, r, p.Namespace, p.Name)
+	unlock, err := lockPod(ctx, printer, r, p.Namespace, p.Name)
 	if err != nil {
 		return nil, "", err
 	}
@@ -178,7 +179,7 @@ func (o *applyOptions) apply(ctx context.Context, env *cli.Env, r *podRuntime, p
 	}
 	view, status, err := r.Up(ctx, p, o.set, listed, o.wait.Wait)
 	if err != nil {
-		if left := o.cleanUpOrReport(ctx, env, r, p, err, recordErr != nil); left != "" {
+		if left := o.cleanUpOrReport(ctx, printer, r, p, err, recordErr != nil); left != "" {
 			switch hint := cli.HintOf(err); {
 			case strings.HasSuffix(hint, "?"):
 				left = hint + " " + left
@@ -191,7 +192,7 @@ func (o *applyOptions) apply(ctx context.Context, env *cli.Env, r *podRuntime, p
 	}
 	end := endedAtOnce(p, view)
 	if o.view.FormatFlag == "" {
-		err = env.Say("%s", appliedLine(p, view, end, status, replaced, listed != nil))
+		err = printer.Say("%s", appliedLine(p, view, end, status, replaced, listed != nil))
 	}
 	return r.APIPod(p, view, status), end, err
 }
@@ -242,21 +243,21 @@ func phaseText(view *plan.View, status *pod.Status) string {
 
 // cleanUpOrReport warns about the remains of a pod that failed, and returns the next commands. It removes a directory
 // without a sandbox, which delete would not find.
-func (o *applyOptions) cleanUpOrReport(ctx context.Context, env *cli.Env, r *podRuntime, p *v1.Pod, failure error, ownDir bool) string {
+func (o *applyOptions) cleanUpOrReport(ctx context.Context, printer *cli.Printer, r *podRuntime, p *v1.Pod, failure error, ownDir bool) string {
 	interrupted := ctx.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), client.QueryLimit)
 	defer cancel()
 	name := kuberuntime.FullName(p)
 	status, err := r.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
 	if err != nil {
-		env.Warn("pod %s is partly created, and its state is unknown: %v", name, err)
+		printer.Warn("pod %s is partly created, and its state is unknown: %v", name, err)
 		return ""
 	}
 	if len(status.Sandboxes)+len(status.Containers) == 0 {
 		// An interrupted call may still make its sandbox.
 		if ownDir && !interrupted {
 			if err := r.Remove(ctx, p, status, nil); err != nil {
-				env.Warn("pod %s: %v", name, err)
+				printer.Warn("pod %s: %v", name, err)
 			}
 		}
 		return ""
@@ -272,7 +273,7 @@ func (o *applyOptions) cleanUpOrReport(ctx context.Context, env *cli.Env, r *pod
 		}
 		said[c.Name] = true
 	}
-	env.Warn("%s", text)
+	printer.Warn("%s", text)
 	name = cli.Source{Namespace: p.Namespace, Pod: p.Name}.PodRef()
 	next := []string{"`crishim describe " + name + "` shows more"}
 	if !errors.Is(failure, kuberuntime.ErrPodFailed) && !slices.Contains(o.files, "-") {
@@ -282,28 +283,28 @@ func (o *applyOptions) cleanUpOrReport(ctx context.Context, env *cli.Env, r *pod
 }
 
 // printRequests implements --dry-run without a connection.
-func (o *applyOptions) printRequests(env *cli.Env) error {
+func (o *applyOptions) printRequests(printer *cli.Printer, dirs pod.Dirs) error {
 	host, err := criconfig.ReadHost()
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, p := range o.set.Pods {
-		run, creates, err := kuberuntime.Requests(p.Pod, o.set, host, pod.DefaultDirs(env.LookupEnv))
+		run, creates, err := kuberuntime.Requests(p.Pod, o.set, host, dirs)
 		if err != nil {
 			errs = append(errs, cli.About(kuberuntime.FullName(p.Pod), err))
 			continue
 		}
-		errs = append(errs, output.Message(env.Out, run, o.view.Options))
+		errs = append(errs, output.Message(printer.Out, run, o.view.Options))
 		for _, create := range creates {
-			errs = append(errs, output.Message(env.Out, create, o.view.Options))
+			errs = append(errs, output.Message(printer.Out, create, o.view.Options))
 		}
 	}
 	return cli.Join(errs...)
 }
 
 // printPods writes pods as Kubernetes does: one as itself, several as a List; or their names.
-func printPods(env *cli.Env, pods []*v1.Pod, o output.Options) error {
+func printPods(printer *cli.Printer, pods []*v1.Pod, o output.Options) error {
 	var value any = map[string]any{"apiVersion": "v1", "kind": "List", "items": pods}
 	if len(pods) == 1 {
 		value = pods[0]
@@ -317,7 +318,7 @@ func printPods(env *cli.Env, pods []*v1.Pod, o output.Options) error {
 		return nil
 	}
 	if o.Format.Kind == output.Name {
-		return names(env.Out, o)
+		return names(printer.Out, o)
 	}
-	return output.Value(env.Out, value, o, names)
+	return output.Value(printer.Out, value, o, names)
 }

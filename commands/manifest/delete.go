@@ -31,10 +31,11 @@ type deleteOptions struct {
 	all, yes, recursive  bool
 	selector             client.Selector
 	in                   cli.Within
+	confirm              func(ctx context.Context, question string) (bool, error)
 }
 
-func NewDelete(env *cli.Env) *cli.Verb {
-	o := &deleteOptions{}
+func NewDelete(in *cli.Invocation) *cli.Verb {
+	o := &deleteOptions{confirm: in.Confirm}
 	return &cli.Verb{
 		Name:      "delete",
 		Usage:     "delete pods with their volumes",
@@ -55,7 +56,8 @@ func NewDelete(env *cli.Env) *cli.Verb {
 			cli.BoolFlag(&o.quiet, "quiet", "do not print the steps", "q"),
 			o.in.NamespaceFlag(),
 		},
-		Action: env.Offline(o.check, o.run),
+		Check: o.check,
+		Run:   o.run,
 	}
 }
 
@@ -67,7 +69,7 @@ func parseGrace(text string) (*int64, error) {
 	return &grace, nil
 }
 
-func (o *deleteOptions) check(env *cli.Env, c *urfave.Context) error {
+func (o *deleteOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	o.names = c.Args().Slice()
 	switch {
 	case o.all || len(o.selector) > 0:
@@ -89,7 +91,7 @@ func (o *deleteOptions) check(env *cli.Env, c *urfave.Context) error {
 		}
 		o.files = files
 	}
-	set, err := readManifests(env, manifest.Options{NamesOnly: true}, o.files)
+	set, err := readManifests(in, manifest.Options{NamesOnly: true}, o.files)
 	if err != nil {
 		return err
 	}
@@ -113,12 +115,12 @@ func workloadOf(p *v1.Pod) string {
 	return p.Namespace + "/" + owner.Kind + "/" + owner.Name
 }
 
-func (o *deleteOptions) run(ctx context.Context, env *cli.Env) error {
+func (o *deleteOptions) run(ctx context.Context, printer *cli.Printer, connector *cli.Connector) error {
 	ro := podRuntimeOptions{}
 	if !o.quiet {
-		ro.steps = stepLines(env)
+		ro.steps = stepLines(printer)
 	}
-	r, err := openPodRuntime(ctx, env, ro)
+	r, err := openPodRuntime(ctx, printer, connector, ro)
 	if err != nil {
 		return err
 	}
@@ -129,18 +131,18 @@ func (o *deleteOptions) run(ctx context.Context, env *cli.Env) error {
 	}
 	pods = podsIn(pods, o.in)
 	if o.all || len(o.selector) > 0 {
-		chosen, err := o.choose(ctx, env, r, pods)
+		chosen, err := o.choose(ctx, printer, r, pods)
 		if err != nil {
 			return err
 		}
-		return o.remove(ctx, env, r, chosen)
+		return o.remove(ctx, printer, r, chosen)
 	}
 	o.names = append(o.names, o.replicas(r, pods)...)
 	found, missing, err := o.find(ctx, r, pods)
 	if err != nil {
 		return err
 	}
-	return cli.Join(missing, o.remove(ctx, env, r, found))
+	return cli.Join(missing, o.remove(ctx, printer, r, found))
 }
 
 // replicas returns the names of all pods of the workloads. Of a workload without pods it is that of the first, which is missing then.
@@ -160,21 +162,21 @@ func (o *deleteOptions) replicas(r *podRuntime, pods []*pod.Pod) (names []string
 }
 
 // remove deletes pods, each element those of one name.
-func (o *deleteOptions) remove(ctx context.Context, env *cli.Env, r *podRuntime, pods [][]*pod.Pod) error {
-	return cli.InParallel(env, pods, cli.AtOnce, func(env *cli.Env, all []*pod.Pod) error {
+func (o *deleteOptions) remove(ctx context.Context, printer *cli.Printer, r *podRuntime, pods [][]*pod.Pod) error {
+	return cli.InParallel(printer, pods, cli.AtOnce, func(printer *cli.Printer, all []*pod.Pod) error {
 		name := all[0].FullName()
 		for _, p := range all {
-			if err := deletePod(ctx, env, r, p, o.grace); err != nil {
+			if err := deletePod(ctx, printer, r, p, o.grace); err != nil {
 				return cli.About(name, err)
 			}
 		}
-		return env.Say("pod %s: deleted", name)
+		return printer.Say("pod %s: deleted", name)
 	})
 }
 
 // choose returns the pods of --all or --selector by name: pods of apply, and of a sync that does not run. Another tool
 // may have a pod of the same name.
-func (o *deleteOptions) choose(ctx context.Context, env *cli.Env, r *podRuntime, pods []*pod.Pod) (chosen [][]*pod.Pod, err error) {
+func (o *deleteOptions) choose(ctx context.Context, printer *cli.Printer, r *podRuntime, pods []*pod.Pod) (chosen [][]*pod.Pod, err error) {
 	var names []string
 	for _, p := range pods {
 		owner := r.OwnerOf(ctx, p)
@@ -192,11 +194,11 @@ func (o *deleteOptions) choose(ctx context.Context, env *cli.Env, r *podRuntime,
 		chosen[i] = append(chosen[i], p)
 	}
 	if len(names) == 0 {
-		env.Note("no pods to delete")
+		printer.Note("no pods to delete")
 		return nil, nil
 	}
 	if o.all && !o.yes {
-		ok, err := env.Ask(ctx, fmt.Sprintf("Delete %s with their volumes and logs?", strings.Join(names, ", ")))
+		ok, err := o.confirm(ctx, fmt.Sprintf("Delete %s with their volumes and logs?", strings.Join(names, ", ")))
 		if err != nil {
 			return nil, cli.WithHint(err, "`--yes` deletes them without asking")
 		}
@@ -250,8 +252,8 @@ func (o *deleteOptions) find(ctx context.Context, r *podRuntime, pods []*pod.Pod
 	return found, missing, cli.Join(errs...)
 }
 
-func deletePod(ctx context.Context, env *cli.Env, r *podRuntime, p *pod.Pod, grace *int64) error {
-	unlock, err := lockPod(ctx, env, r, p.Namespace, p.Name)
+func deletePod(ctx context.Context, printer *cli.Printer, r *podRuntime, p *pod.Pod, grace *int64) error {
+	unlock, err := lockPod(ctx, printer, r, p.Namespace, p.Name)
 	if err != nil {
 		return err
 	}

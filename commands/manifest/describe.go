@@ -31,7 +31,7 @@ type describeOptions struct {
 	view  cli.View
 }
 
-func NewDescribe(env *cli.Env) *cli.Verb {
+func NewDescribe(in *cli.Invocation) *cli.Verb {
 	o := &describeOptions{}
 	return &cli.Verb{
 		Name:      "describe",
@@ -40,18 +40,19 @@ func NewDescribe(env *cli.Env) *cli.Verb {
 		Args:      cli.Pods,
 		Description: cli.WithExamples("Shows why a pod does not run or is not ready, and what it is. Pods of apply and sync are known with their manifest and their events; of others, what runs is shown.",
 			"crishim describe web", "crishim describe -o yaml team/web"),
-		Flags:  append(o.view.Flags(), o.in.NamespaceFlag()),
-		Action: env.Offline(o.check, o.run),
+		Flags: append(o.view.Flags(), o.in.NamespaceFlag()),
+		Check: o.check,
+		Run:   o.run,
 	}
 }
 
-func (o *describeOptions) check(env *cli.Env, c *urfave.Context) error {
+func (o *describeOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	o.names = c.Args().Slice()
-	return cmp.Or(o.view.Check(env), cli.ArgCount(c, 1, -1))
+	return cmp.Or(o.view.Check(in), cli.ArgCount(c, 1, -1))
 }
 
-func (o *describeOptions) run(ctx context.Context, env *cli.Env) error {
-	conn, facts, err := openCollector(ctx, env)
+func (o *describeOptions) run(ctx context.Context, printer *cli.Printer, connector *cli.Connector) error {
+	conn, facts, err := openCollector(ctx, connector)
 	if err != nil {
 		return err
 	}
@@ -79,22 +80,22 @@ func (o *describeOptions) run(ctx context.Context, env *cli.Env) error {
 			found = podsWithContainer(pods, name)
 		}
 		if len(found) == 0 {
-			return noPodNamed(pod.DefaultDirs(env.LookupEnv), pods, name)
+			return noPodNamed(pod.DefaultDirs(connector.LookupEnv), pods, name)
 		}
 		for _, p := range found {
 			f, err := facts.Collect(ctx, p)
 			if err != nil {
 				return cli.About(name, err)
 			}
-			warnOf(env, f)
+			warnOf(printer, f)
 			d := f.Pods[0].Description
 			if shown++; shown > 1 && o.view.Format.Kind == output.YAML {
-				fmt.Fprintln(env.Out, "---")
+				fmt.Fprintln(printer.Out, "---")
 			}
 			if o.view.Format.Kind == output.Name {
-				err = env.Say("%s", p.FullName())
+				err = printer.Say("%s", p.FullName())
 			} else {
-				err = output.Value(env.Out, d, o.view.Options, func(w io.Writer, options output.Options) error {
+				err = output.Value(printer.Out, d, o.view.Options, func(w io.Writer, options output.Options) error {
 					if shown > 1 {
 						fmt.Fprintln(w)
 					}

@@ -285,8 +285,8 @@ func TestNobodyKeepsThePod(t *testing.T) {
 func TestStatusLinesTellChanges(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	env := (&cli.Env{Out: &out}).Fresh(false)
-	say := statusLines(env)
+	printer := cli.NewPrinter(&cli.Process{Out: &out})
+	say := statusLines(printer)
 	for _, e := range []kuberuntime.Event{
 		{Pod: "p", Container: "a", Warning: true, Message: "refused"},
 		{Pod: "p", Container: "b", Warning: true, Message: "refused"},

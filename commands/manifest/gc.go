@@ -20,7 +20,7 @@ type gcOptions struct {
 	dryRun, deadPods bool
 }
 
-func NewGC(env *cli.Env) *cli.Verb {
+func NewGC(in *cli.Invocation) *cli.Verb {
 	o := &gcOptions{policy: kuberuntime.DefaultGCPolicy(), images: kuberuntime.DefaultImagePolicy()}
 	return &cli.Verb{
 		Name:  "gc",
@@ -35,14 +35,15 @@ func NewGC(env *cli.Env) *cli.Verb {
 			cli.IntFlag(&o.policy.MaxContainers, "max-containers", "keep `N` dead containers in all (-1: any number)"),
 			cli.BoolFlag(&o.deadPods, "dead-pods", "treat pods without running containers as deleted"),
 		}, imagePolicyFlags(&o.images)...),
-		Action: env.Offline(func(_ *cli.Env, c *urfave.Context) error {
+		Check: func(_ *cli.Invocation, c *urfave.Context) error {
 			return cmp.Or(checkImagePolicy(o.images), cli.ArgCount(c, 0, 0))
-		}, o.run),
+		},
+		Run: o.run,
 	}
 }
 
-func (o *gcOptions) run(ctx context.Context, env *cli.Env) error {
-	r, err := openPodRuntime(ctx, env, podRuntimeOptions{})
+func (o *gcOptions) run(ctx context.Context, printer *cli.Printer, connector *cli.Connector) error {
+	r, err := openPodRuntime(ctx, printer, connector, podRuntimeOptions{})
 	if err != nil {
 		return err
 	}
@@ -64,7 +65,7 @@ func (o *gcOptions) run(ctx context.Context, env *cli.Env) error {
 	if o.images.High > 0 {
 		images, err := r.PlanImages(ctx, o.images)
 		if err != nil {
-			env.Warn("images are left alone: %s", cli.Sentence(env, err))
+			printer.Warn("images are left alone: %s", printer.Sentence(err))
 		} else {
 			garbage.Items = append(garbage.Items, images.Items...)
 		}
@@ -97,14 +98,14 @@ func (o *gcOptions) run(ctx context.Context, env *cli.Env) error {
 		if one := sizes.Size(i); one != nil && one.Bytes > 0 {
 			size = ", " + one.String()
 		}
-		errs = append(errs, env.Say("%s %s %s: %s%s", verb, item.Kind, name, item.Why, size))
+		errs = append(errs, printer.Say("%s %s %s: %s%s", verb, item.Kind, name, item.Why, size))
 	}
 	if len(garbage.Items) > 0 {
 		verb := "freed"
 		if o.dryRun {
 			verb = "would free"
 		}
-		errs = append(errs, env.Say("%s %s", verb, sizes.Sum(freed)))
+		errs = append(errs, printer.Say("%s %s", verb, sizes.Sum(freed)))
 	}
 	return cli.Join(errs...)
 }

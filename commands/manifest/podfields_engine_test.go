@@ -21,22 +21,22 @@ func TestPodFieldsOnEngine(t *testing.T) {
 	}
 	eachRuntime(t, func(t *testing.T, endpoint, image string) {
 		dir := t.TempDir()
-		env := engineEnv(t, endpoint, filepath.Join(dir, "root"))
+		in, _, connector := invocationOf(engineProcess(t, endpoint, filepath.Join(dir, "root")))
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
-		conn, err := env.Connect(ctx)
+		conn, err := connector.Connect(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		r := managerOn(t, env, conn.ClientConn(), conn)
+		r := managerOn(t, in.PodDirs(), conn.ClientConn(), conn)
 		up := func(text string) error {
 			t.Helper()
 			path := filepath.Join(dir, "pod.yaml")
 			if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, "IMAGE", image)), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			set, err := readManifests(env, manifest.Options{}, []string{path})
+			set, err := readManifests(in, manifest.Options{}, []string{path})
 			if err != nil {
 				t.Fatal(err)
 			}

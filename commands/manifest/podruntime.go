@@ -47,12 +47,11 @@ type podRuntimeOptions struct {
 	plugins     cli.CredentialPlugins
 	limitedSwap bool
 	singleOOM   bool // SingleProcessOOMKill
-	longRunning bool // the verb runs until it is interrupted
 }
 
 // connectHere connects to a runtime of this host: pods from manifests have directories on it.
-func connectHere(ctx context.Context, env *cli.Env, longRunning bool) (*client.Conn, error) {
-	conn, err := env.ConnectShim(ctx, longRunning)
+func connectHere(ctx context.Context, connector *cli.Connector) (*client.Conn, error) {
+	conn, err := connector.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -62,19 +61,19 @@ func connectHere(ctx context.Context, env *cli.Env, longRunning bool) (*client.C
 	return conn, nil
 }
 
-func openCollector(ctx context.Context, env *cli.Env) (*client.Conn, *diagnose.Collector, error) {
-	conn, err := connectHere(ctx, env, false)
+func openCollector(ctx context.Context, connector *cli.Connector) (*client.Conn, *diagnose.Collector, error) {
+	conn, err := connectHere(ctx, connector)
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := diagnose.Open(ctx, conn, diagnose.Options{Dirs: pod.DefaultDirs(env.LookupEnv), Now: env.Now})
+	c, err := diagnose.Open(ctx, conn, diagnose.Options{Dirs: pod.DefaultDirs(connector.LookupEnv), Now: connector.Now})
 	if err != nil {
 		return nil, nil, cli.Join(err, conn.Close())
 	}
 	return conn, c, nil
 }
 
-func openPodRuntime(ctx context.Context, env *cli.Env, o podRuntimeOptions) (*podRuntime, error) {
+func openPodRuntime(ctx context.Context, printer *cli.Printer, connector *cli.Connector, o podRuntimeOptions) (*podRuntime, error) {
 	host, err := criconfig.ReadHost()
 	if err != nil {
 		return nil, err
@@ -82,23 +81,23 @@ func openPodRuntime(ctx context.Context, env *cli.Env, o podRuntimeOptions) (*po
 	if err := o.setUp(&host); err != nil {
 		return nil, err
 	}
-	conn, err := connectHere(ctx, env, o.longRunning)
+	conn, err := connectHere(ctx, connector)
 	if err != nil {
 		return nil, err
 	}
-	r := &podRuntime{conn: conn, dirs: pod.DefaultDirs(env.LookupEnv)}
+	r := &podRuntime{conn: conn, dirs: pod.DefaultDirs(connector.LookupEnv)}
 	ko := kuberuntime.ConnOptions(conn)
-	ko.Dirs, ko.Host, ko.Now = r.dirs, host, env.Now
+	ko.Dirs, ko.Host, ko.Now = r.dirs, host, printer.Now
 	ko.Auth = func(ctx context.Context, image string) (*runtimeapi.AuthConfig, error) {
 		// A credential helper may hang. The limit is the kubelet's for its plugins.
 		ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("none after a minute"))
 		defer cancel()
-		return auth.Lookup(ctx, image, auth.Options{LookupEnv: env.LookupEnv, Plugins: o.plugins.Plugins, Stderr: env.Err})
+		return auth.Lookup(ctx, image, auth.Options{LookupEnv: connector.LookupEnv, Plugins: o.plugins.Plugins, Stderr: printer.Err})
 	}
-	ko.Events, ko.Registerer = keepEvents(env, r.dirs, o.steps), o.registerer
+	ko.Events, ko.Registerer = keepEvents(printer, r.dirs, o.steps), o.registerer
 	ko.SerialPulls, ko.PullQPS, ko.PullBurst, ko.PullsWait = o.serial, o.qps, o.burst, o.pullsWait
 	if o.progress {
-		ko.Pull = env.PullInLines(conn)
+		ko.Pull = cli.PullInLines(printer, conn)
 	}
 	r.Manager, err = kuberuntime.New(ctx, ko)
 	if err != nil {
@@ -123,20 +122,20 @@ func (r *podRuntime) close() error {
 
 // keepEvents shows each event and stores it for describe. A failed write is a warning, once: the pods do not depend on
 // it.
-func keepEvents(env *cli.Env, dirs pod.Dirs, steps func(kuberuntime.Event)) func(kuberuntime.Event) {
+func keepEvents(printer *cli.Printer, dirs pod.Dirs, steps func(kuberuntime.Event)) func(kuberuntime.Event) {
 	var once sync.Once
 	return func(e kuberuntime.Event) {
 		if steps != nil {
 			steps(e)
 		}
 		if err := kuberuntime.AppendEvent(dirs, e); err != nil {
-			once.Do(func() { env.Warn("events are not kept: %v", err) })
+			once.Do(func() { printer.Warn("events are not kept: %v", err) })
 		}
 	}
 }
 
 // stepLines writes each event as a line to stderr.
-func stepLines(env *cli.Env) func(kuberuntime.Event) {
+func stepLines(printer *cli.Printer) func(kuberuntime.Event) {
 	return func(e kuberuntime.Event) {
 		name := e.Namespace + "/" + e.Pod
 		if e.Container != "" {
@@ -146,20 +145,20 @@ func stepLines(env *cli.Env) func(kuberuntime.Event) {
 		if e.Warning {
 			mark = "warning: "
 		}
-		env.Note("%s: %s%s", name, mark, e.Message)
+		printer.Note("%s: %s%s", name, mark, e.Message)
 	}
 }
 
-func lockPod(ctx context.Context, env *cli.Env, r *podRuntime, namespace, name string) (unlock func(), err error) {
+func lockPod(ctx context.Context, printer *cli.Printer, r *podRuntime, namespace, name string) (unlock func(), err error) {
 	release, err := r.LockPod(ctx, namespace, name, func() {
-		env.Warn("pod %s/%s: waiting for another crishim that works on it", namespace, name)
+		printer.Warn("pod %s/%s: waiting for another crishim that works on it", namespace, name)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("lock the pod: %w", err)
 	}
 	return func() {
 		if err := release(); err != nil {
-			env.Warn("pod %s/%s: unlock: %v", namespace, name, err)
+			printer.Warn("pod %s/%s: unlock: %v", namespace, name, err)
 		}
 	}, nil
 }
@@ -186,7 +185,7 @@ func (o *inputOptions) flags() []urfave.Flag {
 
 const maxReplicas = 1000
 
-func (o *inputOptions) check(env *cli.Env, c *urfave.Context) (err error) {
+func (o *inputOptions) check(in *cli.Invocation, c *urfave.Context) (err error) {
 	if c.IsSet("replicas") && (o.Replicas < 1 || o.Replicas > maxReplicas) {
 		return cli.Usagef("invalid --replicas %d: must be between 1 and %d", o.Replicas, maxReplicas)
 	}
@@ -196,7 +195,7 @@ func (o *inputOptions) check(env *cli.Env, c *urfave.Context) (err error) {
 		}
 	}
 	if o.AnyClaim = c.IsSet("volume-dir"); !o.AnyClaim {
-		o.VolumeDir = pod.DefaultDirs(env.LookupEnv).Claims()
+		o.VolumeDir = in.PodDirs().Claims()
 	}
 	if o.VolumeDir == "" {
 		return cli.Usagef("invalid --volume-dir: must not be empty")

@@ -68,25 +68,29 @@ func testImage() string {
 	return "busybox:crishim"
 }
 
-func engineEnv(t *testing.T, endpoint, root string) *cli.Env {
+func engineProcess(t *testing.T, endpoint, root string) *cli.Process {
 	t.Helper()
 	lookup := func(name string) (string, bool) {
 		value, ok := map[string]string{"CONTAINER_RUNTIME_ENDPOINT": endpoint, "CRISHIM_ROOT": root}[name]
 		return value, ok
 	}
-	env := &cli.Env{In: strings.NewReader(""), Out: io.Discard, Err: t.Output(), LookupEnv: lookup, Now: time.Now, StartShim: cli.SystemEnv("").StartShim}
-	return env.Fresh(false)
+	return &cli.Process{In: strings.NewReader(""), Out: io.Discard, Err: t.Output(), LookupEnv: lookup, Now: time.Now, StartShim: cli.SystemProcess("").StartShim}
+}
+
+func invocationOf(p *cli.Process) (in *cli.Invocation, printer *cli.Printer, connector *cli.Connector) {
+	in = cli.NewInvocation(p, false)
+	return in, in.Printer, cli.NewConnector(in)
 }
 
 // managerOn is a pod runtime on a connection in which the calls of the runtime go through calls.
-func managerOn(t *testing.T, env *cli.Env, calls grpc.ClientConnInterface, conn *client.Conn) *kuberuntime.Manager {
+func managerOn(t *testing.T, dirs pod.Dirs, calls grpc.ClientConnInterface, conn *client.Conn) *kuberuntime.Manager {
 	t.Helper()
 	host, err := criconfig.ReadHost()
 	if err != nil {
 		t.Fatal(err)
 	}
 	m, err := kuberuntime.New(t.Context(), kuberuntime.Options{
-		Runtime: calls, Image: conn.ImageClientConn(), Endpoint: conn.RuntimeEndpoint, Dirs: pod.DefaultDirs(env.LookupEnv), Host: host,
+		Runtime: calls, Image: conn.ImageClientConn(), Endpoint: conn.RuntimeEndpoint, Dirs: dirs, Host: host,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -119,10 +123,10 @@ spec:
 			}
 		}
 		root := filepath.Join(dir, "root")
-		env := engineEnv(t, endpoint, root)
+		in, _, connector := invocationOf(engineProcess(t, endpoint, root))
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
-		conn, err := env.Connect(ctx)
+		conn, err := connector.Connect(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +141,7 @@ spec:
 			}
 			return strings.TrimSpace(string(out))
 		}
-		r = managerOn(t, env, beforeCreate{conn.ClientConn(), func(req *runtimeapi.CreateContainerRequest) {
+		r = managerOn(t, in.PodDirs(), beforeCreate{conn.ClientConn(), func(req *runtimeapi.CreateContainerRequest) {
 			if req.GetConfig().GetMetadata().GetName() != "victim" {
 				return
 			}
@@ -149,7 +153,7 @@ spec:
 			attacker = list.GetContainers()[0].GetId()
 			exec(attacker, "echo of the volume >/v/a/d/mine; mv /v/a/d /v/real; ln -s "+dir+" /v/a/d")
 		}}, conn)
-		set, err := readManifests(env, manifest.Options{}, []string{filepath.Join(dir, "pod.yaml")})
+		set, err := readManifests(in, manifest.Options{}, []string{filepath.Join(dir, "pod.yaml")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,13 +230,13 @@ func TestKubeGenericRuntimeOnEngine(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		dir := t.TempDir()
-		env := engineEnv(t, endpoint, filepath.Join(dir, "root"))
-		conn, err := env.Connect(ctx)
+		in, _, connector := invocationOf(engineProcess(t, endpoint, filepath.Join(dir, "root")))
+		conn, err := connector.Connect(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		m := managerOn(t, env, conn.ClientConn(), conn)
+		m := managerOn(t, in.PodDirs(), conn.ClientConn(), conn)
 		var r kuberuntime.KubeGenericRuntime = m
 		must := func(what string, err error) {
 			t.Helper()
@@ -264,7 +268,7 @@ spec:
   - {name: cat, image: IMAGE, imagePullPolicy: IfNotPresent, stdin: true, command: [cat]}
   - {name: web, image: IMAGE, imagePullPolicy: IfNotPresent, command: [sh, -c, "mkdir /www; echo page >/www/index.html; exec httpd -f -p 127.0.0.1:8000 -h /www"]}
 `, "IMAGE", image)), 0o600))
-		set, err := readManifests(env, manifest.Options{}, []string{file})
+		set, err := readManifests(in, manifest.Options{}, []string{file})
 		must("manifest", err)
 		p := set.Pods[0].Pod
 		uid := string(p.UID)

@@ -33,7 +33,7 @@ type syncOptions struct {
 	runtime podRuntimeOptions
 }
 
-func NewSync(env *cli.Env) *cli.Verb {
+func NewSync(in *cli.Invocation) *cli.Verb {
 	o := &syncOptions{
 		loop: kuberuntime.LoopOptions{
 			GC:     kuberuntime.GCPolicy{MaxPerContainer: kuberuntime.DefaultGCPolicy().MaxPerContainer, MaxContainers: -1},
@@ -61,7 +61,8 @@ func NewSync(env *cli.Env) *cli.Verb {
 			cli.IntFlag(&o.loop.Logs.MaxFiles, "container-log-max-files", "keep `N` files of a log"),
 			cli.IntFlag(&o.loop.GC.MaxPerContainer, "max-per-container", "keep `N` dead attempts of a container (-1: all)"),
 		}, o.input.flags(), o.runtime.plugins.Flags(), o.wait.flags(), imagePolicyFlags(&o.loop.Images)),
-		Action: env.Offline(o.check, o.run),
+		Check: o.check,
+		Run:   o.run,
 	}
 }
 
@@ -79,19 +80,19 @@ func checkImagePolicy(p kuberuntime.ImagePolicy) error {
 	return nil
 }
 
-func (o *syncOptions) check(env *cli.Env, c *urfave.Context) error {
-	if err := cmp.Or(o.input.check(env, c), o.wait.check(c)); err != nil {
+func (o *syncOptions) check(in *cli.Invocation, c *urfave.Context) error {
+	if err := cmp.Or(o.input.check(in, c), o.wait.check(c)); err != nil {
 		return err
 	}
 	o.loop.Manifests = o.input.Options
-	o.loop.Dir, o.runtime.pullsWait, o.runtime.longRunning = c.Args().First(), o.once, !o.once
+	o.loop.Dir, o.runtime.pullsWait = c.Args().First(), o.once
 	switch {
 	case o.wait.Until != kuberuntime.UntilStarted && !o.once:
 		return cli.Usagef("--wait needs --once")
 	case o.once && o.metrics != "":
 		return cli.Usagef("--metrics-addr cannot be used with --once")
 	}
-	if err := cmp.Or(checkImagePolicy(o.loop.Images), cli.ArgCount(c, 1, 1), o.runtime.plugins.Load(env)); err != nil {
+	if err := cmp.Or(checkImagePolicy(o.loop.Images), cli.ArgCount(c, 1, 1), o.runtime.plugins.Load(in)); err != nil {
 		return err
 	}
 	if !cli.IsDir(o.loop.Dir) {
@@ -100,25 +101,26 @@ func (o *syncOptions) check(env *cli.Env, c *urfave.Context) error {
 	return nil
 }
 
-func (o *syncOptions) run(ctx context.Context, env *cli.Env) error {
+func (o *syncOptions) run(ctx context.Context, printer *cli.Printer, connector *cli.Connector) error {
 	if !o.once {
 		gogc.Set(gogc.Serve)
 	}
+	connector.LongRunning = !o.once
 	registry := prometheus.NewRegistry()
-	o.runtime.steps, o.runtime.registerer = statusLines(env), registry
-	r, err := openPodRuntime(ctx, env, o.runtime)
+	o.runtime.steps, o.runtime.registerer = statusLines(printer), registry
+	r, err := openPodRuntime(ctx, printer, connector, o.runtime)
 	if err != nil {
 		return err
 	}
 	defer r.close()
 	o.loop.Problem = func(what string, err error) { // of the directory or the runtime as a whole
-		now := env.Now().Format(time.TimeOnly)
+		now := printer.Now().Format(time.TimeOnly)
 		if err == nil {
-			fmt.Fprintf(env.Err, "%s %s: the problem is solved\n", now, what)
+			fmt.Fprintf(printer.Err, "%s %s: the problem is solved\n", now, what)
 			return
 		}
 		for _, one := range cli.Failures(err) {
-			env.Warn("%s %s: %s", now, what, cli.Sentence(env, one))
+			printer.Warn("%s %s: %s", now, what, printer.Sentence(one))
 		}
 	}
 	loop, err := r.NewLoop(o.loop)
@@ -146,21 +148,21 @@ func (o *syncOptions) run(ctx context.Context, env *cli.Env) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(env.Err, "metrics at http://%s/metrics\n", at)
+		fmt.Fprintf(printer.Err, "metrics at http://%s/metrics\n", at)
 		defer func() {
 			if err := server.Stop(); err != nil {
-				env.Debugf("metrics: %v", err)
+				printer.Debugf("metrics: %v", err)
 			}
 		}()
 	}
-	fmt.Fprintf(env.Err, "syncing %s on %s\n", output.Sanitize(o.loop.Dir), output.Sanitize(r.conn.RuntimeEndpoint))
+	fmt.Fprintf(printer.Err, "syncing %s on %s\n", output.Sanitize(o.loop.Dir), output.Sanitize(r.conn.RuntimeEndpoint))
 	loop.Run(ctx)
 	return nil
 }
 
 // statusLines writes each event as a line. It omits a warning that repeats the last line of its container, such as that
 // of a probe that fails every second.
-func statusLines(env *cli.Env) func(kuberuntime.Event) {
+func statusLines(printer *cli.Printer) func(kuberuntime.Event) {
 	type subject struct{ namespace, pod, container string }
 	var mu sync.Mutex
 	last := map[subject]string{}
@@ -181,8 +183,8 @@ func statusLines(env *cli.Env) func(kuberuntime.Event) {
 			kind = " warning:"
 		}
 		line := []cli.Span{{Tone: output.Faint, Text: e.Time.Format(time.TimeOnly)}, {Text: " " + name + ":"}, {Tone: output.Warn, Text: kind}, {Text: " " + e.Message}}
-		if err := env.SaySpans(line...); err != nil {
-			env.Debugf("write status: %v", err)
+		if err := printer.SaySpans(line...); err != nil {
+			printer.Debugf("write status: %v", err)
 		}
 	}
 }

@@ -25,7 +25,7 @@ type whyOptions struct {
 	exitCode bool
 }
 
-func NewWhy(env *cli.Env) *cli.Verb {
+func NewWhy(in *cli.Invocation) *cli.Verb {
 	o := &whyOptions{}
 	var codes []string
 	for _, code := range diagnose.Codes() {
@@ -42,13 +42,14 @@ func NewWhy(env *cli.Env) *cli.Verb {
 			"crishim why", "crishim why web", "crishim why -o json web"),
 		Flags: append(o.view.Flags(), o.in.NamespaceFlag(),
 			cli.BoolFlag(&o.exitCode, "exit-code", "exit with status 1 if there is an error; warnings and notes do not count")),
-		Action: env.Offline(o.check, o.run),
+		Check: o.check,
+		Run:   o.run,
 	}
 }
 
-func (o *whyOptions) check(env *cli.Env, c *urfave.Context) error {
+func (o *whyOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	o.names = c.Args().Slice()
-	return o.view.Check(env)
+	return o.view.Check(in)
 }
 
 // whyTarget is a pod, or one container of it.
@@ -58,8 +59,8 @@ type whyTarget struct {
 	container string // "": all
 }
 
-func (o *whyOptions) run(ctx context.Context, env *cli.Env) error {
-	conn, collector, err := openCollector(ctx, env)
+func (o *whyOptions) run(ctx context.Context, printer *cli.Printer, connector *cli.Connector) error {
+	conn, collector, err := openCollector(ctx, connector)
 	if err != nil {
 		return err
 	}
@@ -78,7 +79,7 @@ func (o *whyOptions) run(ctx context.Context, env *cli.Env) error {
 	}
 	var targets []whyTarget
 	missing := cli.Each(names, func(name string) error {
-		found, err := whyTargets(pod.DefaultDirs(env.LookupEnv), pods, name)
+		found, err := whyTargets(pod.DefaultDirs(connector.LookupEnv), pods, name)
 		targets = append(targets, found...)
 		return err
 	})
@@ -96,7 +97,7 @@ func (o *whyOptions) run(ctx context.Context, env *cli.Env) error {
 	if err != nil {
 		return cli.Join(err, missing)
 	}
-	warnOf(env, facts)
+	warnOf(printer, facts)
 	report := diagnose.Report{Findings: []diagnose.Finding{}, Unread: facts.Node.Unread}
 	if len(targets) == 0 {
 		report.Findings = append(report.Findings, diagnose.Explain(facts)...)
@@ -108,9 +109,9 @@ func (o *whyOptions) run(ctx context.Context, env *cli.Env) error {
 		missing = cli.Join(missing, fmt.Errorf("not as it should be: errors found: %d", wrong))
 	}
 	if o.view.Format.Kind == output.Name {
-		return cli.Join(cli.Each(report.Names(), func(name string) error { return env.Say("%s", name) }), missing)
+		return cli.Join(cli.Each(report.Names(), func(name string) error { return printer.Say("%s", name) }), missing)
 	}
-	return cli.Join(missing, output.Value(env.Out, report, o.view.Options, func(w io.Writer, options output.Options) error {
+	return cli.Join(missing, output.Value(printer.Out, report, o.view.Options, func(w io.Writer, options output.Options) error {
 		p := &page{now: options.Now, width: options.Width, paint: options.Paint}
 		if len(targets) == 0 {
 			p.node(facts, report)
@@ -126,9 +127,9 @@ func (o *whyOptions) run(ctx context.Context, env *cli.Env) error {
 	}))
 }
 
-func warnOf(env *cli.Env, f *diagnose.Facts) {
+func warnOf(printer *cli.Printer, f *diagnose.Facts) {
 	for _, err := range f.Failed {
-		env.Warn("%s", cli.Sentence(env, err))
+		printer.Warn("%s", printer.Sentence(err))
 	}
 }
 

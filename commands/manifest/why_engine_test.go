@@ -117,18 +117,18 @@ func TestStagedDeaths(t *testing.T) {
 		network := death{want: "error network-failed", because: "chained plugin"}
 		if onDocker {
 			hostPort := death{manifest: `command: [sleep, "1000"], ports: [{containerPort: 80, hostPort: PORT}]`, want: "error port-taken", because: `process PID \(`}
-			w.sync(w.env, map[string]death{"hostport": hostPort})
+			w.sync(w.process, map[string]death{"hostport": hostPort})
 			w.sync(w.withoutNetwork(), map[string]death{"network": network})
 			want["hostport"] = hostPort
 		} else {
 			network.pod = "runtimeClassName: no-network, "
-			w.sync(w.env, map[string]death{"network": network})
+			w.sync(w.process, map[string]death{"network": network})
 			killed := want["killed"] // containerd keeps no journal
 			killed.want, killed.because = "error ended-by-signal", "probably ended by SIG(KILL|TERM)"
 			want["killed"] = killed
 		}
 		want["network"] = network
-		w.sync(w.env, kept)
+		w.sync(w.process, kept)
 		w.apply(deaths)
 		for _, c := range w.containers() {
 			var err error
@@ -165,7 +165,7 @@ func (w *stage) afterReboot(name string) {
 	w.must(err)
 	w.must(os.Mkdir(filepath.Join(root, "proc"), 0o755))
 	w.must(os.WriteFile(filepath.Join(root, "proc", "stat"), fmt.Appendf(nil, "cpu 0 0 0 0 0 0 0 0 0 0\nbtime %d\n", r.GetStatus().GetFinishedAt()/int64(time.Second)+2), 0o600))
-	collector, err := diagnose.Open(w.Context(), w.r.conn, diagnose.Options{Dirs: pod.DefaultDirs(w.env.LookupEnv), Now: w.env.Now, Host: diagnose.Host{Root: root}})
+	collector, err := diagnose.Open(w.Context(), w.r.conn, diagnose.Options{Dirs: pod.DefaultDirs(w.process.LookupEnv), Now: w.process.Now, Host: diagnose.Host{Root: root}})
 	w.must(err)
 	defer collector.Close()
 	pods, err := collector.Pods(w.Context())
@@ -211,7 +211,8 @@ func TestEngineRestarts(t *testing.T) {
 		w.must(cli.Pause(t.Context(), 2*time.Second)) // the kernel has the time of its start in whole seconds
 		e.stop(signal)
 		e.start()
-		if w.r, err = openPodRuntime(t.Context(), w.env.Fresh(false), podRuntimeOptions{}); err != nil {
+		_, printer, connector := invocationOf(w.process)
+		if w.r, err = openPodRuntime(t.Context(), printer, connector, podRuntimeOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		w.expect(map[string]death{name: {want: "error engine-restarted", because: "probably because the engine restarted.*the engine's process started at"}})
@@ -299,12 +300,13 @@ func TestFullNode(t *testing.T) {
 			for n := 0; err == nil; n++ { // until there is no room
 				err = os.WriteFile(filepath.Join(root, fmt.Sprint("fill", n)), make([]byte, 1<<12), 0o600)
 			}
-			env := engineEnv(t, endpoint, root)
+			process := engineProcess(t, endpoint, root)
 			var out strings.Builder
-			env.Out = &out
+			process.Out = &out
+			_, printer, connector := invocationOf(process)
 			o := whyOptions{}
 			o.view.Format.Kind = output.JSON
-			failed := o.run(t.Context(), env)
+			failed := o.run(t.Context(), printer, connector)
 			if err := syscall.Unmount(root, 0); err != nil {
 				t.Error(err)
 			}
@@ -336,7 +338,7 @@ func killProcess(verbose map[string]string) error {
 type stage struct {
 	*testing.T
 	dir       string
-	env       *cli.Env
+	process   *cli.Process
 	r         *podRuntime
 	image     string
 	namespace string
@@ -347,9 +349,10 @@ func newStage(t *testing.T, endpoint, image string, names ...string) *stage {
 	w := &stage{T: t, dir: t.TempDir(), image: image, namespace: fmt.Sprintf("why-%d", os.Getpid())}
 	open, private := whyRegistries(t)
 	w.names = strings.NewReplacer(append(names, "IMAGE", image, "REGISTRY", open, "PRIVATE", private, "DIR", w.dir)...)
-	w.env = engineEnv(t, endpoint, filepath.Join(w.dir, "root"))
+	w.process = engineProcess(t, endpoint, filepath.Join(w.dir, "root"))
+	_, printer, connector := invocationOf(w.process)
 	var err error
-	if w.r, err = openPodRuntime(t.Context(), w.env, podRuntimeOptions{}); err != nil {
+	if w.r, err = openPodRuntime(t.Context(), printer, connector, podRuntimeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.r.close() })
@@ -390,7 +393,8 @@ func (w *stage) remove(names []string) {
 	defer cancel()
 	o := deleteOptions{names: names, grace: new(int64), ignoreMissing: true, quiet: true}
 	o.in.Namespace = w.namespace
-	if err := o.run(ctx, w.env); err != nil {
+	_, printer, connector := invocationOf(w.process)
+	if err := o.run(ctx, printer, connector); err != nil {
 		w.Error(err)
 	}
 }
@@ -399,22 +403,23 @@ func (w *stage) remove(names []string) {
 func (w *stage) apply(pods map[string]death) {
 	file := filepath.Join(w.dir, "pods.yaml")
 	w.manifests(pods, file)
-	set, err := readManifests(w.env, manifest.Options{}, []string{file})
+	in, printer, connector := invocationOf(w.process)
+	set, err := readManifests(in, manifest.Options{}, []string{file})
 	w.must(err)
 	up := applyOptions{set: set, quiet: true}
-	_ = up.run(w.Context(), w.env)
+	_ = up.run(w.Context(), printer, connector)
 }
 
 // sync keeps pods running until the test ends.
-func (w *stage) sync(env *cli.Env, pods map[string]death) {
+func (w *stage) sync(process *cli.Process, pods map[string]death) {
 	directory, err := os.MkdirTemp(w.dir, "sync")
 	w.must(err)
 	w.manifests(pods, filepath.Join(directory, "pods.yaml"))
 	ctx, cancel := context.WithCancel(w.Context())
 	ended := make(chan error, 1)
-	own := *env
-	o := syncOptions{loop: kuberuntime.LoopOptions{Dir: directory, GC: kuberuntime.GCPolicy{MaxPerContainer: 1, MaxContainers: -1}}, runtime: podRuntimeOptions{longRunning: true}}
-	go func() { ended <- o.run(ctx, &own) }()
+	_, printer, connector := invocationOf(process)
+	o := syncOptions{loop: kuberuntime.LoopOptions{Dir: directory, GC: kuberuntime.GCPolicy{MaxPerContainer: 1, MaxContainers: -1}}}
+	go func() { ended <- o.run(ctx, printer, connector) }()
 	w.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -424,20 +429,20 @@ func (w *stage) sync(env *cli.Env, pods map[string]death) {
 }
 
 // withoutNetwork is an environment in which the shim has a network plugin that refuses every pod.
-func (w *stage) withoutNetwork() *cli.Env {
+func (w *stage) withoutNetwork() *cli.Process {
 	conf := filepath.Join(w.dir, "cni")
 	w.must(os.MkdirAll(conf, 0o755))
 	w.must(os.WriteFile(filepath.Join(conf, "10-none.conf"), []byte(`{"cniVersion": "0.4.0", "name": "none", "type": "portmap"}`), 0o600))
 	settings := filepath.Join(w.dir, "shim.yaml")
 	w.must(os.WriteFile(settings, []byte("network-plugin: cni\ncni-conf-dir: "+conf+"\n"), 0o600))
-	env := *w.env
-	env.LookupEnv = func(name string) (string, bool) {
+	process := *w.process
+	process.LookupEnv = func(name string) (string, bool) {
 		if name == "CRISHIM_SHIM_CONFIG" {
 			return settings, true
 		}
-		return w.env.LookupEnv(name)
+		return w.process.LookupEnv(name)
 	}
-	return env.Fresh(false)
+	return &process
 }
 
 // containers lists those of the stage by the names of their pods.
@@ -459,9 +464,10 @@ func (w *stage) report() diagnose.Report {
 	o := whyOptions{}
 	o.in.Namespace = w.namespace
 	o.view.Format.Kind = output.JSON
-	env := *w.env
-	env.Out = &out
-	w.must(o.run(w.Context(), &env))
+	process := *w.process
+	process.Out = &out
+	_, printer, connector := invocationOf(&process)
+	w.must(o.run(w.Context(), printer, connector))
 	var report diagnose.Report
 	w.must(json.Unmarshal([]byte(out.String()), &report))
 	return report

@@ -17,7 +17,7 @@ import (
 var completionScripts embed.FS
 
 // NewCompletion returns the verb that prints what makes a shell ask crishim for completions.
-func NewCompletion(env *cli.Env) *cli.Verb {
+func NewCompletion(in *cli.Invocation) *cli.Verb {
 	shell := ""
 	return &cli.Verb{
 		Name:      "completion",
@@ -26,23 +26,24 @@ func NewCompletion(env *cli.Env) *cli.Verb {
 		Args:      cli.First(cli.Words("bash", "zsh", "fish"), nil),
 		Description: cli.WithExamples("The script completes commands, flags and values, and the names of containers, pods and images that are there.",
 			`eval "$(crishim completion bash)"`, "crishim completion zsh", "crishim completion fish"),
-		Action: env.Offline(func(_ *cli.Env, c *urfave.Context) error {
+		Check: func(_ *cli.Invocation, c *urfave.Context) error {
 			shell = cmp.Or(c.Args().First(), "bash")
 			if !slices.Contains([]string{"bash", "zsh", "fish"}, shell) {
 				return cli.Usagef("there is no completion for %s: must be bash, zsh or fish", cli.Quote(shell))
 			}
 			return cli.ArgCount(c, 0, 1)
-		}, func(_ context.Context, env *cli.Env) error {
+		},
+		Run: func(_ context.Context, printer *cli.Printer, _ *cli.Connector) error {
 			script, err := completionScripts.ReadFile("completions/crishim." + shell)
 			if err != nil {
 				return err
 			}
 			name := "crishim"
-			if env.Compat {
+			if printer.Compat {
 				name = "crictl"
 			}
-			_, err = io.WriteString(env.Out, strings.ReplaceAll(string(script), "NAME", name))
+			_, err = io.WriteString(printer.Out, strings.ReplaceAll(string(script), "NAME", name))
 			return err
-		}),
+		},
 	}
 }

@@ -23,7 +23,7 @@ type configOptions struct {
 }
 
 // NewConfig returns the verb that shows and changes crictl's config file.
-func NewConfig(env *cli.Env) *cli.Verb {
+func NewConfig(in *cli.Invocation) *cli.Verb {
 	o := &configOptions{}
 	return &cli.Verb{
 		Name:      "config",
@@ -40,12 +40,13 @@ func NewConfig(env *cli.Env) *cli.Verb {
 			cli.StringsFlag(&o.set, "set", "set `KEY=VALUE`, or several separated by commas"),
 			cli.BoolFlag(&o.list, "list", "list all keys and values"),
 		}, o.view.ListFlags(output.SettingColumns)...),
-		Action: env.Offline(o.check, o.run),
+		Check: o.check,
+		Run:   o.run,
 	}
 }
 
-func (o *configOptions) check(env *cli.Env, c *urfave.Context) error {
-	if err := cmp.Or(o.view.Check(env), cli.ArgCount(c, 0, 2)); err != nil {
+func (o *configOptions) check(in *cli.Invocation, c *urfave.Context) error {
+	if err := cmp.Or(o.view.Check(in), cli.ArgCount(c, 0, 2)); err != nil {
 		return err
 	}
 	ways := 0
@@ -65,9 +66,9 @@ func (o *configOptions) check(env *cli.Env, c *urfave.Context) error {
 		settings = nil
 	}
 	switch n := c.Args().Len(); {
-	case env.Compat && ways == 0 && o.view.FormatFlag == "":
+	case in.Compat && ways == 0 && o.view.FormatFlag == "":
 		return &cli.UsageError{Text: "config needs --get, --set or --list", Kind: argv.NoArguments}
-	case env.Compat && n == 1: // crictl sets it to nothing, and fails
+	case in.Compat && n == 1: // crictl sets it to nothing, and fails
 		return cli.Usagef("config: %s needs a value", c.Args().First())
 	case n == 1:
 		o.get = c.Args().First()
@@ -98,8 +99,8 @@ func (o *configOptions) change(config *client.Config) error {
 	return cli.Join(errs...)
 }
 
-func (o *configOptions) run(_ context.Context, env *cli.Env) error {
-	source := env.ConfigSource()
+func (o *configOptions) run(_ context.Context, printer *cli.Printer, connector *cli.Connector) error {
+	source := connector.ConfigSource()
 	source.New = len(o.set) > 0
 	config, err := client.LoadConfig(source)
 	if err != nil {
@@ -110,7 +111,7 @@ func (o *configOptions) run(_ context.Context, env *cli.Env) error {
 		if err := o.change(config); err != nil {
 			return err
 		}
-		if env.Compat {
+		if printer.Compat {
 			if err := config.AddMissing(); err != nil {
 				return err
 			}
@@ -121,7 +122,7 @@ func (o *configOptions) run(_ context.Context, env *cli.Env) error {
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintln(env.Out, output.Sanitize(value))
+		_, err = fmt.Fprintln(printer.Out, output.Sanitize(value))
 		return err
 	}
 	var settings []output.Setting
@@ -132,5 +133,5 @@ func (o *configOptions) run(_ context.Context, env *cli.Env) error {
 		}
 		settings = append(settings, output.Setting{Key: key, Value: value, Set: config.IsSet(key)})
 	}
-	return output.Settings(env.Out, settings, o.view.Options)
+	return output.Settings(printer.Out, settings, o.view.Options)
 }

@@ -27,11 +27,12 @@ import (
 type dfOptions struct {
 	cli.View
 	objects bool
+	dirs    pod.Dirs
 }
 
 // NewDf shows what takes up the disk of the node.
-func NewDf(env *cli.Env) *cli.Verb {
-	o := &dfOptions{}
+func NewDf(in *cli.Invocation) *cli.Verb {
+	o := &dfOptions{dirs: in.PodDirs()}
 	return &cli.Verb{
 		Name:  "df",
 		Usage: "show what takes up disk, and what could be freed",
@@ -43,12 +44,13 @@ func NewDf(env *cli.Env) *cli.Verb {
 			cli.BoolFlag(&o.objects, "verbose", "list each object, too", "v"),
 			cli.SortFlag(&o.View),
 		}...),
-		Action: env.Connected(o.CheckAlone, o.run),
+		Check: o.CheckAlone,
+		RunOn: o.run,
 	}
 }
 
-func (o *dfOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
-	n := &nodeDisk{ctx: ctx, env: env, conn: conn, dirs: pod.DefaultDirs(env.LookupEnv), reclaimable: map[string][]string{}}
+func (o *dfOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
+	n := &nodeDisk{ctx: ctx, printer: printer, conn: conn, dirs: o.dirs, reclaimable: map[string][]string{}}
 	switch remote := conn.Remote(); {
 	case remote != "":
 		n.remote = "on another host: " + remote
@@ -66,7 +68,7 @@ func (o *dfOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) er
 			usage[i].Objects = nil
 		}
 	}
-	return cli.Join(append([]error{output.DiskUsage(env.Out, usage, o.Options)}, n.failed...)...)
+	return cli.Join(append([]error{output.DiskUsage(printer.Out, usage, o.Options)}, n.failed...)...)
 }
 
 func bytesOf(s *output.DiskSize) uint64 {
@@ -79,7 +81,7 @@ func bytesOf(s *output.DiskSize) uint64 {
 // nodeDisk collects the disk usage, and the errors of what did not answer.
 type nodeDisk struct {
 	ctx     context.Context //nolint:containedctx // one command
-	env     *cli.Env
+	printer *cli.Printer
 	conn    *client.Conn
 	dirs    pod.Dirs
 	runtime string
@@ -102,7 +104,7 @@ func (n *nodeDisk) note(err error) string {
 		return n.runtime + " does not tell"
 	}
 	n.failed = append(n.failed, err)
-	return "not known: " + cli.Sentence(n.env, err)
+	return "not known: " + n.printer.Sentence(err)
 }
 
 // list asks for what several types need.
@@ -121,7 +123,7 @@ func (n *nodeDisk) list() {
 // plan finds what gc would remove of the directories of pods.
 func (n *nodeDisk) plan() error {
 	o := kuberuntime.ConnOptions(n.conn)
-	o.Dirs, o.Now = n.dirs, n.env.Now
+	o.Dirs, o.Now = n.dirs, n.printer.Now
 	m, err := kuberuntime.New(n.ctx, o)
 	if err != nil {
 		return err

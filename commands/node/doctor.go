@@ -15,7 +15,7 @@ import (
 type doctorOptions struct{ cli.View }
 
 // NewDoctor returns the verb that checks all that commands depend on.
-func NewDoctor(env *cli.Env) *cli.Verb {
+func NewDoctor(in *cli.Invocation) *cli.Verb {
 	o := &doctorOptions{}
 	return &cli.Verb{
 		Name:  "doctor",
@@ -23,29 +23,30 @@ func NewDoctor(env *cli.Env) *cli.Verb {
 		Description: cli.WithExamples("Looks at the config file, every endpoint, the runtime's version and conditions, CNI, cgroup driver, image filesystem, "+
 			"streaming server and live-restore, with a next step for what is wrong. It changes nothing. Exit 1 when a check fails.",
 			"crishim doctor", "crishim doctor -o json"),
-		Flags:  o.ListFlags(output.FindingColumns),
-		Action: env.Offline(o.CheckAlone, o.run),
+		Flags: o.ListFlags(output.FindingColumns),
+		Check: o.CheckAlone,
+		Run:   o.run,
 	}
 }
 
-func (o *doctorOptions) run(ctx context.Context, env *cli.Env) error {
-	findings := examine(ctx, env)
+func (o *doctorOptions) run(ctx context.Context, printer *cli.Printer, connector *cli.Connector) error {
+	findings := examine(ctx, connector)
 	failures := 0
 	for _, f := range findings {
 		if f.State == output.FindingFailed {
 			failures++
 		}
 	}
-	err := output.Findings(env.Out, findings, o.Options)
+	err := output.Findings(printer.Out, findings, o.Options)
 	if failures > 0 {
 		err = cli.Join(err, fmt.Errorf("%d of %d checks failed", failures, len(findings)))
 	}
 	return err
 }
 
-func examine(ctx context.Context, env *cli.Env) []output.Finding {
-	findings := []output.Finding{configFinding(env)}
-	options, err := env.ClientOptions(false)
+func examine(ctx context.Context, connector *cli.Connector) []output.Finding {
+	findings := []output.Finding{configFinding(connector)}
+	options, err := connector.ClientOptions()
 	if err != nil {
 		return findings // it is about the config file
 	}
@@ -66,9 +67,9 @@ func examine(ctx context.Context, env *cli.Env) []output.Finding {
 	return append(findings, output.Finding{State: output.FindingFailed, Check: "runtime", Detail: text, Hint: cli.HintOf(err)})
 }
 
-func configFinding(env *cli.Env) output.Finding {
+func configFinding(connector *cli.Connector) output.Finding {
 	f := output.Finding{State: output.FindingOK, Check: "config file"}
-	config, err := env.Config()
+	config, err := connector.Config()
 	var broken *client.ConfigError
 	switch {
 	case errors.As(err, &broken):

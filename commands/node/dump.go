@@ -28,11 +28,12 @@ type dumpOptions struct {
 	keepConfig bool
 	quiet      bool
 	title      string
+	version    string // of crishim
 }
 
 // NewDump returns the verb that makes a bundle for the report of a fault.
-func NewDump(env *cli.Env) *cli.Verb {
-	o := &dumpOptions{logs: bundle.LogsUnhealthy, tail: 50}
+func NewDump(in *cli.Invocation) *cli.Verb {
+	o := &dumpOptions{logs: bundle.LogsUnhealthy, tail: 50, version: in.OwnVersion()}
 	return &cli.Verb{
 		Name:  "dump",
 		Usage: "collect what a bug report needs in one archive",
@@ -52,11 +53,12 @@ func NewDump(env *cli.Env) *cli.Verb {
 			cli.BoolFlag(&o.keepConfig, "keep-config", "add the configuration files of the runtime, CNI and crishim as they are"),
 			cli.BoolFlag(&o.quiet, "quiet", "do not show progress", "q"),
 		},
-		Action: env.Offline(o.check, o.run),
+		Check: o.check,
+		Run:   o.run,
 	}
 }
 
-func (o *dumpOptions) check(env *cli.Env, c *urfave.Context) error {
+func (o *dumpOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	if err := cli.ArgCount(c, 0, 0); err != nil {
 		return err
 	}
@@ -64,15 +66,15 @@ func (o *dumpOptions) check(env *cli.Env, c *urfave.Context) error {
 		return cli.Invalid("tail", o.tail, "must be at least 1")
 	}
 	host, _ := os.Hostname()
-	o.title = "crishim-dump-" + bundle.UnsafeInName.ReplaceAllString(cmp.Or(host, "node"), "-") + "-" + env.Now().UTC().Format("20060102-150405")
+	o.title = "crishim-dump-" + bundle.UnsafeInName.ReplaceAllString(cmp.Or(host, "node"), "-") + "-" + in.Now().UTC().Format("20060102-150405")
 	o.output = cmp.Or(o.output, o.title+".tar.gz")
-	return cli.CheckOutput(env, o.output)
+	return cli.CheckOutput(in.OutTerminal, o.output)
 }
 
-func (o *dumpOptions) run(ctx context.Context, env *cli.Env) error {
-	r := &bundle.Report{Title: o.title, Time: env.Now().UTC(), Crishim: cli.OwnVersion(env)}
-	err := cli.WriteOutput(env, o.output, func(to io.Writer) error {
-		if err := o.collect(ctx, env, r); err != nil {
+func (o *dumpOptions) run(ctx context.Context, printer *cli.Printer, connector *cli.Connector) error {
+	r := &bundle.Report{Title: o.title, Time: printer.Now().UTC(), Crishim: o.version}
+	err := cli.WriteOutput(printer.Out, o.output, func(to io.Writer) error {
+		if err := o.collect(ctx, printer, connector, r); err != nil {
 			return err
 		}
 		return r.Write(to)
@@ -84,26 +86,26 @@ func (o *dumpOptions) run(ctx context.Context, env *cli.Env) error {
 		return err
 	}
 	if !slices.ContainsFunc(r.Files, func(f bundle.File) bool { return strings.HasPrefix(f.Name, "logs/") }) {
-		env.Note("crishim: no logs are in it")
+		printer.Note("crishim: no logs are in it")
 	} else {
-		env.Note("crishim: logs hold whatever containers print: look at them before you send this, or use --logs none")
+		printer.Note("crishim: logs hold whatever containers print: look at them before you send this, or use --logs none")
 	}
 	for _, added := range r.Added {
-		env.Note("crishim: added: %s", added)
+		printer.Note("crishim: added: %s", added)
 	}
 	for _, part := range r.Parts {
 		if part.Error != "" {
-			env.Warn("%s: missing or not whole: %s", part.Part, part.Error)
+			printer.Warn("%s: missing or not whole: %s", part.Part, part.Error)
 		}
 	}
 	if o.output == "-" {
 		return nil
 	}
-	return env.Say("%s", o.output)
+	return printer.Say("%s", o.output)
 }
 
 // collect collects all parts.
-func (o *dumpOptions) collect(ctx context.Context, env *cli.Env, r *bundle.Report) error {
+func (o *dumpOptions) collect(ctx context.Context, printer *cli.Printer, connector *cli.Connector, r *bundle.Report) error {
 	added := func(is bool, text string) {
 		if is {
 			r.Added = append(r.Added, text)
@@ -114,14 +116,14 @@ func (o *dumpOptions) collect(ctx context.Context, env *cli.Env, r *bundle.Repor
 	added(o.keep.Env, "the values of environment variables (--keep-env)")
 	added(o.keepConfig, "whole configuration files (--keep-config)")
 	done := func(p bundle.Result) {
-		if env.ErrTerminal && !o.quiet {
-			env.Note("%-18s %5.1f s  %s", p.Part, p.Seconds, p.Error)
+		if printer.ErrTerminal && !o.quiet {
+			printer.Note("%-18s %5.1f s  %s", p.Part, p.Seconds, p.Error)
 		}
 	}
 	var conn *client.Conn
 	const connectLimit = 35 * time.Second // the embedded dockershim may take 30
 	err := r.Collect(ctx, []bundle.Part{{Name: "version", Limit: connectLimit, Collect: func(ctx context.Context) (func(*bundle.Report), error) {
-		c, err := env.Connect(ctx)
+		c, err := connector.Connect(ctx)
 		return func(r *bundle.Report) {
 			if conn = c; conn != nil {
 				v := conn.Version
@@ -133,7 +135,7 @@ func (o *dumpOptions) collect(ctx context.Context, env *cli.Env, r *bundle.Repor
 		return err
 	}
 	parts := []bundle.Part{{Name: "doctor", Collect: func(ctx context.Context) (func(*bundle.Report), error) {
-		findings := examine(ctx, env)[1:] // the first is about the config file, and may quote it
+		findings := examine(ctx, connector)[1:] // the first is about the config file, and may quote it
 		return func(r *bundle.Report) { r.Doctor = findings }, nil
 	}}}
 	if conn != nil {
@@ -141,11 +143,11 @@ func (o *dumpOptions) collect(ctx context.Context, env *cli.Env, r *bundle.Repor
 		n := &bundle.Node{Conn: conn, Logs: o.logs, Tail: int(o.tail), Keep: o.keep}
 		conn.LimitCalls(5 * time.Second)
 		parts = append(append(parts, n.Parts()...), bundle.Part{Name: "why", Limit: time.Minute, Collect: func(ctx context.Context) (func(*bundle.Report), error) {
-			return o.why(ctx, env, conn)
+			return o.why(ctx, connector, conn)
 		}})
 	}
 	m := bundle.Machine{KeepConfig: o.keepConfig}
-	if config, err := env.Config(); err == nil {
+	if config, err := connector.Config(); err == nil {
 		m.Files = slices.DeleteFunc([]string{config.Path, config.ShimConfig}, func(path string) bool { return path == "" })
 	}
 	if conn == nil || conn.SeesHost() { // in a container they would be its own
@@ -166,11 +168,11 @@ var quoteless = []diagnose.Code{
 }
 
 // why adds why pods do not run, the events of pods of apply and sync, and those that the engine behind our own shim keeps.
-func (o *dumpOptions) why(ctx context.Context, env *cli.Env, conn *client.Conn) (func(*bundle.Report), error) {
+func (o *dumpOptions) why(ctx context.Context, connector *cli.Connector, conn *client.Conn) (func(*bundle.Report), error) {
 	if conn.Remote() != "" {
 		return nil, errors.New("the runtime is not on this host")
 	}
-	c, err := diagnose.Open(ctx, conn, diagnose.Options{Dirs: pod.DefaultDirs(env.LookupEnv), Now: env.Now})
+	c, err := diagnose.Open(ctx, conn, diagnose.Options{Dirs: pod.DefaultDirs(connector.LookupEnv), Now: connector.Now})
 	if err != nil {
 		return nil, err
 	}

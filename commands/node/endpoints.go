@@ -16,44 +16,41 @@ import (
 type endpointsOptions struct{ cli.View }
 
 // NewEndpoints returns the verb that shows where a runtime was looked for and which one is taken.
-func NewEndpoints(env *cli.Env) *cli.Verb {
+func NewEndpoints(in *cli.Invocation) *cli.Verb {
 	o := &endpointsOptions{}
 	return &cli.Verb{
 		Name:  "endpoints",
 		Usage: "show which runtime is used, and why",
 		Description: cli.WithExamples("Probes every place where a CRI runtime or a Docker engine may be, and marks the one that other commands use.",
 			"crishim endpoints", "crishim endpoints -o json"),
-		Flags:  o.ListFlags(output.EndpointColumns),
-		Action: env.Offline(o.CheckAlone, o.run),
+		Flags: o.ListFlags(output.EndpointColumns),
+		Check: o.CheckAlone,
+		Run:   o.run,
 	}
 }
 
-func (o *endpointsOptions) run(ctx context.Context, env *cli.Env) error {
-	rows, err := probedEndpoints(ctx, env)
+func (o *endpointsOptions) run(ctx context.Context, printer *cli.Printer, connector *cli.Connector) error {
+	rows, err := probedEndpoints(ctx, printer, connector)
 	if err != nil && len(rows) == 0 {
 		return err
 	}
-	return cli.Join(output.Endpoints(env.Out, rows, o.Options), err)
+	return cli.Join(output.Endpoints(printer.Out, rows, o.Options), err)
 }
 
 // probedEndpoints returns what was found, also where none of it can be taken.
-func probedEndpoints(ctx context.Context, env *cli.Env) (rows []output.Endpoint, err error) {
-	options, err := env.ClientOptions(false)
+func probedEndpoints(ctx context.Context, printer *cli.Printer, connector *cli.Connector) (rows []output.Endpoint, err error) {
+	options, err := connector.ClientOptions()
 	if err != nil {
 		return nil, err
 	}
-	config, err := env.Config()
-	if err != nil {
-		return nil, err
-	}
-	embedded, err := env.ShimOptions(config, false)
+	embedded, err := connector.ShimOptions()
 	if err != nil {
 		return nil, err
 	}
 	attempts, failed := client.Discover(ctx, options)
 	for _, a := range attempts {
 		if a.State == client.StateReady && (a.Kind == client.KindEngine || a.Chosen) {
-			a.Detail += networkOfNewPods(ctx, env, a, options, embedded)
+			a.Detail += networkOfNewPods(ctx, printer, a, options, embedded)
 		}
 		rows = append(rows, output.Endpoint{Endpoint: a.Endpoint, Kind: cmp.Or(a.Name, a.Kind), State: a.State, Detail: a.Detail, Chosen: a.Chosen})
 	}
@@ -62,11 +59,11 @@ func probedEndpoints(ctx context.Context, env *cli.Env) (rows []output.Endpoint,
 
 // networkOfNewPods returns which network new pods get: those of the embedded dockershim that would
 // be started, or of the runtime that is used, where its status names it.
-func networkOfNewPods(ctx context.Context, env *cli.Env, a client.Candidate, options client.Options, embedded shim.Options) string {
+func networkOfNewPods(ctx context.Context, printer *cli.Printer, a client.Candidate, options client.Options, embedded shim.Options) string {
 	plugin := embedded.Network.Plugin
 	if a.Kind != client.KindEngine {
 		options.RuntimeEndpoint, options.ImageEndpoint = a.Endpoint, ""
-		plugin = askNetwork(ctx, env, options)
+		plugin = askNetwork(ctx, printer, options)
 	}
 	switch plugin {
 	case "":
@@ -79,16 +76,16 @@ func networkOfNewPods(ctx context.Context, env *cli.Env, a client.Candidate, opt
 
 // askNetwork asks a crishim that serves. One that does not answer is described well
 // enough without.
-func askNetwork(ctx context.Context, env *cli.Env, options client.Options) string {
+func askNetwork(ctx context.Context, printer *cli.Printer, options client.Options) string {
 	conn, err := client.Connect(ctx, options)
 	if err != nil {
-		env.Debugf("network of new pods: %v", err)
+		printer.Debugf("network of new pods: %v", err)
 		return ""
 	}
 	defer conn.Close()
 	r, err := conn.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
 	if err != nil {
-		env.Debugf("network of new pods: %v", err)
+		printer.Debugf("network of new pods: %v", err)
 		return ""
 	}
 	var config struct {

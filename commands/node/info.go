@@ -11,7 +11,7 @@ import (
 )
 
 // NewInfo returns the verb that shows the runtime's conditions and configuration.
-func NewInfo(env *cli.Env) *cli.Verb {
+func NewInfo(in *cli.Invocation) *cli.Verb {
 	v, quiet := &cli.View{}, false
 	return &cli.Verb{
 		Name:  "info",
@@ -19,7 +19,8 @@ func NewInfo(env *cli.Env) *cli.Verb {
 		Description: cli.WithExamples("Conditions, runtime handlers, features and, unless --quiet, the rest of the runtime's verbose status.",
 			"crishim info", "crishim info -o jsonpath='{.status.conditions[*].type}'"),
 		Flags: append(v.Flags(), cli.DetailsFlag(&quiet)),
-		Action: cli.Show(env, v, func(ctx context.Context, conn *client.Conn) (*runtimeapi.StatusResponse, error) {
+		Check: v.CheckAlone,
+		RunOn: cli.Show(v, func(ctx context.Context, conn *client.Conn) (*runtimeapi.StatusResponse, error) {
 			return conn.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: !quiet})
 		}, output.Info),
 	}

@@ -14,41 +14,43 @@ import (
 )
 
 // NewRuntimeConfig returns the verb that shows what a kubelet takes over from the runtime.
-func NewRuntimeConfig(env *cli.Env) *cli.Verb {
+func NewRuntimeConfig(in *cli.Invocation) *cli.Verb {
 	v := &cli.View{}
 	return &cli.Verb{
 		Name:        "runtime-config",
 		Usage:       "show the runtime's cgroup driver",
 		Description: cli.WithExamples("What a kubelet asks the runtime before it starts.", "crishim runtime-config"),
 		Flags:       v.Flags(),
-		Action: cli.Show(env, v, func(ctx context.Context, conn *client.Conn) (*runtimeapi.RuntimeConfigResponse, error) {
+		Check:       v.CheckAlone,
+		RunOn: cli.Show(v, func(ctx context.Context, conn *client.Conn) (*runtimeapi.RuntimeConfigResponse, error) {
 			return conn.Runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
 		}, output.RuntimeConfig),
 	}
 }
 
 // NewUpdateRuntimeConfig returns the verb that sets the pod CIDR of the runtime.
-func NewUpdateRuntimeConfig(env *cli.Env) *cli.Verb {
+func NewUpdateRuntimeConfig(in *cli.Invocation) *cli.Verb {
 	cidr := ""
 	return &cli.Verb{
 		Name:        "update-runtime-config",
 		Usage:       "set the pod CIDR of the runtime",
 		Description: cli.WithExamples("Sends the pod CIDR, as a kubelet does when its node gets one.", "crishim update-runtime-config --pod-cidr 10.244.3.0/24"),
 		Flags:       []urfave.Flag{cli.CIDRFlag(&cidr, "pod-cidr", "`CIDR`, or two of them separated by a comma for dual stack", "p")},
-		Action: env.Connected(func(_ *cli.Env, c *urfave.Context) error {
+		Check: func(_ *cli.Invocation, c *urfave.Context) error {
 			if cidr == "" && !c.Args().Present() {
 				return &cli.UsageError{Text: c.Command.Name + " needs --pod-cidr", Kind: argv.NoArguments}
 			}
 			return cli.ArgCount(c, 0, 0)
-		}, func(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+		},
+		RunOn: func(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 			_, err := conn.Runtime.UpdateRuntimeConfig(ctx, &runtimeapi.UpdateRuntimeConfigRequest{
 				RuntimeConfig: &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: cidr}},
 			})
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(env.Err, "Runtime config updated")
+			_, err = fmt.Fprintln(printer.Err, "Runtime config updated")
 			return err
-		}),
+		},
 	}
 }

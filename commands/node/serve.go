@@ -21,39 +21,43 @@ import (
 )
 
 // serve is the verb with its settings.
-type serve struct{ *cli.ServeOptions }
+type serve struct {
+	*cli.ServeOptions
+	version string // of crishim
+}
 
 // NewServe returns the verb that runs the dockershim as a CRI runtime of its own.
-func NewServe(env *cli.Env) *cli.Verb {
-	o := serve{cli.NewServeOptions()}
+func NewServe(in *cli.Invocation) *cli.Verb {
+	o := serve{cli.NewServeOptions(), in.OwnVersion()}
 	return &cli.Verb{
 		Name:  "serve",
 		Usage: "run the dockershim as a CRI runtime on a Docker engine",
 		Description: cli.WithExamples("The dockershim that other commands start for themselves, on a socket that a kubelet can use. It runs in the foreground and logs to stderr.",
 			"crishim serve", "crishim serve --docker-endpoint unix:///run/user/1000/docker.sock"),
-		Flags:  o.Flags(),
-		Action: env.Offline(o.check, o.run),
+		Flags: o.Flags(),
+		Check: o.check,
+		Run:   o.run,
 	}
 }
 
-func (o serve) check(env *cli.Env, c *urfave.Context) error {
+func (o serve) check(in *cli.Invocation, c *urfave.Context) error {
 	if err := cli.ArgCount(c, 0, 0); err != nil {
 		return err
 	}
-	switch env.ShimFlag() {
+	if err := o.ReadServeConfig(c.IsSet, cli.FlagServeConfig, o.ConfigFile); err != nil {
+		return err
+	}
+	return o.Complete(in.Printer, in.LookupEnv)
+}
+
+// run serves until ctx ends, which is how it ends well.
+func (o serve) run(ctx context.Context, printer *cli.Printer, connector *cli.Connector) error {
+	switch connector.ShimFlag() {
 	case cli.FlagShimConfig:
 		return cli.Usagef("--%s is for other commands: serve takes its settings from --%s", cli.FlagShimConfig, cli.FlagServeConfig)
 	case cli.FlagNetworkPlugin:
 		return cli.Usagef("--%s before serve is for other commands: put it behind serve", cli.FlagNetworkPlugin)
 	}
-	if err := o.ReadServeConfig(c.IsSet, cli.FlagServeConfig, o.ConfigFile); err != nil {
-		return err
-	}
-	return o.Complete(env)
-}
-
-// run serves until ctx ends, which is how it ends well.
-func (o serve) run(ctx context.Context, env *cli.Env) error {
 	gogc.Set(gogc.Serve)
 	// The reader of the log may go, as journald does when it is restarted; SIGPIPE would
 	// end the process then. CNI plugins do not inherit a signal that is handled.
@@ -63,7 +67,7 @@ func (o serve) run(ctx context.Context, env *cli.Env) error {
 		return err
 	}
 	o.Shim.ExecRecords = execRecords(o.Listen, listener.Addr())
-	o.Shim.Tracer = env.Tracer()
+	o.Shim.Tracer = connector.Tracer()
 	s, err := shim.New(o.Shim)
 	if err != nil {
 		return errors.Join(err, listener.Close())
@@ -73,7 +77,7 @@ func (o serve) run(ctx context.Context, env *cli.Env) error {
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(listener) }()
-	o.Shim.Log.Info("serving CRI", "endpoint", o.Listen, "version", cli.OwnVersion(env))
+	o.Shim.Log.Info("serving CRI", "endpoint", o.Listen, "version", o.version)
 	notifySystemd(o.Shim.Log, daemon.SdNotifyReady)
 	alive, quiet := context.WithCancel(ctx)
 	defer quiet()

@@ -26,10 +26,10 @@ func readServe(t *testing.T, config string, args ...string) (*cli.ServeOptions, 
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	env := &cli.Env{LookupEnv: func(string) (string, bool) { return "", false }}
+	in := cli.NewInvocation(&cli.Process{LookupEnv: func(string) (string, bool) { return "", false }}, false)
 	// The library has one help flag, to which every app writes.
 	o := cli.NewServeOptions()
-	app := &urfave.App{HideHelp: true, Flags: o.Flags(), Action: func(c *urfave.Context) error { return serve{o}.check(env, c) }}
+	app := &urfave.App{HideHelp: true, Flags: o.Flags(), Action: func(c *urfave.Context) error { return serve{o, ""}.check(in, c) }}
 	return o, app.RunContext(context.Background(), append([]string{"serve", "--config-file", path}, args...))
 }
 

@@ -18,12 +18,13 @@ type topOptions struct {
 	cli.View
 	filter cli.Filter
 	once   bool
+	in     *cli.Invocation // the keys run other command lines
 	top.Options
 }
 
 // NewTop returns the verb that shows all pods and what they use, as it changes.
-func NewTop(env *cli.Env) *cli.Verb {
-	o := &topOptions{}
+func NewTop(in *cli.Invocation) *cli.Verb {
+	o := &topOptions{in: in}
 	return &cli.Verb{
 		Name:      "top",
 		Usage:     "show pods and containers with their resource usage, live",
@@ -39,19 +40,20 @@ func NewTop(env *cli.Env) *cli.Verb {
 			cli.WordFlag(&o.Sort, top.Orders(), "sort", "sort by `ORDER`: cpu, mem, net, disk, restarts, age, name (default cpu)"),
 			cli.BoolFlag(&o.once, "once", "print one page, or with -o a document, and exit"),
 		}, o.Flags()...),
-		Action: env.Connected(o.check, o.run),
+		Check: o.check,
+		RunOn: o.run,
 	}
 }
 
 // leastEvery is how short the time between two samples may be.
 const leastEvery = 100 * time.Millisecond
 
-func (o *topOptions) check(env *cli.Env, c *urfave.Context) error {
+func (o *topOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	if c.Args().Len() > 1 { // kubectl's top names a pod
 		return &cli.UsageError{Text: "top takes one namespace at most, got " + cli.Quote(strings.Join(c.Args().Slice(), " ")),
 			Next: "`crishim statsp` shows what pods use, `crishim exec CONTAINER ps` the processes of a container"}
 	}
-	if err := o.View.Check(env); err != nil {
+	if err := o.View.Check(in); err != nil {
 		return err
 	}
 	if namespace := c.Args().First(); namespace != "" {
@@ -66,26 +68,24 @@ func (o *topOptions) check(env *cli.Env, c *urfave.Context) error {
 	if o.FormatFlag != "" && !o.once {
 		return cli.Usagef("-o and --template need --once")
 	}
-	term, _ := env.LookupEnv("TERM")
-	if !o.once && (!env.InTerminal || !env.OutTerminal || term == "dumb") {
+	term, _ := in.LookupEnv("TERM")
+	if !o.once && (!in.InTerminal || !in.OutTerminal || term == "dumb") {
 		return &cli.UsageError{Text: "top needs a terminal", Next: "--once prints one page"}
 	}
 	return nil
 }
 
-func (o *topOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *topOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	if !o.once {
-		return top.Run(ctx, env, conn, &o.filter, o.Options)
+		return top.Run(ctx, o.in, conn, &o.filter, o.Options)
 	}
-	if env.StatsSecond != 0 {
-		o.Every = cmp.Or(env.StatsSecond, o.Every)
-	}
-	model, err := top.Sample(ctx, env, conn, &o.filter, o.Options)
+	o.Every = cmp.Or(o.in.StatsSecond, o.Every)
+	model, err := top.Sample(ctx, o.in, conn, &o.filter, o.Options)
 	if err != nil {
 		return err
 	}
 	if o.Format.ForMachines() {
-		return output.Top(env.Out, model.Rows(), o.View.Options)
+		return output.Top(printer.Out, model.Rows(), o.View.Options)
 	}
-	return top.Print(env, model)
+	return top.Print(printer, model)
 }

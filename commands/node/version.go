@@ -13,7 +13,7 @@ import (
 
 // NewVersion returns the verb that shows which runtime answers, the first thing to know about a node. crishim's own
 // version comes before that, so that it is there also where none answers.
-func NewVersion(env *cli.Env) *cli.Verb {
+func NewVersion(in *cli.Invocation) *cli.Verb {
 	v := &cli.View{}
 	return &cli.Verb{
 		Name:  "version",
@@ -22,17 +22,18 @@ func NewVersion(env *cli.Env) *cli.Verb {
 			"other formats for programs it is the runtime's answer alone; crishim --version prints crishim's alone.",
 			"crishim version", "crishim version -o json"),
 		Flags: v.Flags(),
-		Action: env.Connected(func(env *cli.Env, c *urfave.Context) error {
-			if err := v.CheckAlone(env, c); err != nil || env.Compat || v.Nodes || v.Format.ForMachines() {
+		Check: func(in *cli.Invocation, c *urfave.Context) error {
+			if err := v.CheckAlone(in, c); err != nil || in.Compat || v.Nodes || v.Format.ForMachines() {
 				return err
 			}
-			return env.Say("crishim:  %s", cli.OwnVersion(env)) // also where no runtime answers
-		}, func(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+			return in.Printer.Say("crishim:  %s", in.OwnVersion()) // also where no runtime answers
+		},
+		RunOn: func(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 			res, err := conn.Runtime.Version(ctx, &runtimeapi.VersionRequest{})
 			if err != nil {
 				return err
 			}
-			return output.Version(env.Out, res, v.Options)
-		}),
+			return output.Version(printer.Out, res, v.Options)
+		},
 	}
 }

@@ -25,7 +25,7 @@ type whoOptions struct {
 }
 
 // NewWho returns the verb that finds the pod of a process or of a port of this machine.
-func NewWho(env *cli.Env) *cli.Verb {
+func NewWho(in *cli.Invocation) *cli.Verb {
 	o := &whoOptions{}
 	return &cli.Verb{
 		Name:      "who",
@@ -36,8 +36,9 @@ func NewWho(env *cli.Env) *cli.Verb {
 			"and among those that are forwarded to pods. What is of no container is shown with its systemd unit.\n"+
 			"The other way round, `crishim ps -o wide` has the processes. `fuser -v PATH` shows the processes that use a file.",
 			"crishim who 1", "crishim who :8080 53/udp", "crishim who -o json 1"),
-		Flags:  o.ListFlags(output.OwnerColumns),
-		Action: env.Offline(o.check, o.run),
+		Flags: o.ListFlags(output.OwnerColumns),
+		Check: o.check,
+		Run:   o.run,
 	}
 }
 
@@ -78,7 +79,7 @@ func parseWho(text string) (t whoTarget, err error) {
 	return t, wrong
 }
 
-func (o *whoOptions) check(env *cli.Env, c *urfave.Context) error {
+func (o *whoOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	if err := cli.ArgCount(c, 1, -1); err != nil {
 		return err
 	}
@@ -89,11 +90,11 @@ func (o *whoOptions) check(env *cli.Env, c *urfave.Context) error {
 		}
 		o.targets = append(o.targets, t)
 	}
-	return o.Check(env)
+	return o.Check(in)
 }
 
-func (o *whoOptions) run(ctx context.Context, env *cli.Env) error {
-	s := &search{env: env}
+func (o *whoOptions) run(ctx context.Context, printer *cli.Printer, connector *cli.Connector) error {
+	s := &search{printer: printer, connector: connector}
 	defer s.close()
 	var owners []output.Owner
 	var failed []error
@@ -118,12 +119,13 @@ func (o *whoOptions) run(ctx context.Context, env *cli.Env) error {
 	if len(owners) == 0 {
 		return cli.Join(failed...)
 	}
-	return cli.Join(append([]error{output.Owners(env.Out, owners, o.Options)}, failed...)...)
+	return cli.Join(append([]error{output.Owners(printer.Out, owners, o.Options)}, failed...)...)
 }
 
 // search finds owners, and keeps what it has asked the runtime and the kernel.
 type search struct {
-	env       *cli.Env
+	printer   *cli.Printer
+	connector *cli.Connector
 	asked     bool
 	conn      *client.Conn
 	failed    error // why the runtime did not list its containers and pods
@@ -172,7 +174,7 @@ func (s *search) runtime(ctx context.Context) inventory {
 	}
 	s.asked = true
 	s.failed = func() (err error) {
-		if s.conn, err = s.env.Connect(ctx); err != nil {
+		if s.conn, err = s.connector.Connect(ctx); err != nil {
 			return err
 		}
 		containers, err := s.conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
@@ -200,7 +202,7 @@ func (s *search) all() []hostproc.Process {
 	if s.processes == nil {
 		var err error
 		if s.processes, err = hostproc.All(); err != nil {
-			s.env.Debugf("processes: %v", err)
+			s.printer.Debugf("processes: %v", err)
 		}
 	}
 	return s.processes

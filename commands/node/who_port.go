@@ -104,7 +104,7 @@ func (s *search) forwards(ctx context.Context, t whoTarget) (rows []output.Owner
 	}
 	details, err := cli.PodDetails(ctx, s.conn, ready, (*runtimeapi.PodSandbox).GetId, true)
 	if err != nil {
-		s.env.Warn("which ports are forwarded to some pods is not known: %s", cli.Sentence(s.env, err))
+		s.printer.Warn("which ports are forwarded to some pods is not known: %s", s.printer.Sentence(err))
 	}
 	for id, status := range details {
 		for _, m := range output.SandboxPorts(status) {
@@ -143,7 +143,7 @@ func (s *search) here() bool {
 		return true
 	}
 	if !s.elsewhere {
-		s.env.Warn("no process on this machine is of a container of %s: its ports are not looked at", s.conn.RuntimeEndpoint)
+		s.printer.Warn("no process on this machine is of a container of %s: its ports are not looked at", s.conn.RuntimeEndpoint)
 	}
 	s.elsewhere = true
 	return false

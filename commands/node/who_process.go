@@ -96,7 +96,7 @@ func (s *search) container(ctx context.Context, p hostproc.Process, row *output.
 func (s *search) own() []string {
 	p, err := hostproc.Look(os.Getpid())
 	if err != nil {
-		s.env.Debugf("own control groups: %v", err)
+		s.printer.Debugf("own control groups: %v", err)
 	}
 	return p.Group.IDs
 }

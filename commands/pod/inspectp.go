@@ -20,7 +20,7 @@ type inspectpOptions struct {
 	view   cli.View
 }
 
-func NewInspectp(env *cli.Env) *cli.Verb {
+func NewInspectp(in *cli.Invocation) *cli.Verb {
 	o := &inspectpOptions{}
 	return &cli.Verb{
 		Name:      "inspectp",
@@ -29,17 +29,18 @@ func NewInspectp(env *cli.Env) *cli.Verb {
 		Args:      cli.Pods,
 		Description: cli.WithExamples("Pods by name, namespace/name or id; without arguments those that the filters choose.\nOne pod is an object, several are an array.",
 			"crishim inspectp web", "crishim inspectp web -o go-template='{{.status.network.ip}}'"),
-		Flags:  slices.Concat(o.view.Flags(), o.filter.PodFlags(env), []urfave.Flag{cli.DetailsFlag(&o.quiet)}),
-		Action: env.Connected(o.check, o.run),
+		Flags: slices.Concat(o.view.Flags(), o.filter.PodFlags(in), []urfave.Flag{cli.DetailsFlag(&o.quiet)}),
+		Check: o.check,
+		RunOn: o.run,
 	}
 }
 
-func (o *inspectpOptions) check(env *cli.Env, c *urfave.Context) error {
+func (o *inspectpOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	o.refs = c.Args().Slice()
-	return cmp.Or(o.filter.Check(false), o.view.Check(env))
+	return cmp.Or(o.filter.Check(false), o.view.Check(in))
 }
 
-func (o *inspectpOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) (failed error) {
+func (o *inspectpOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) (failed error) {
 	var pods []*runtimeapi.PodSandbox
 	if len(o.refs) == 0 {
 		pods, failed = o.filter.Pods(ctx, conn)
@@ -51,7 +52,7 @@ func (o *inspectpOptions) run(ctx context.Context, env *cli.Env, conn *client.Co
 		}
 		return err
 	}))
-	return cli.ShowEach(env, o.view, output.InspectPods, pods, len(o.refs) == 0, failed, func(p *runtimeapi.PodSandbox) (*runtimeapi.PodSandboxStatusResponse, error) {
+	return cli.ShowEach(printer, o.view, output.InspectPods, pods, len(o.refs) == 0, failed, func(p *runtimeapi.PodSandbox) (*runtimeapi.PodSandboxStatusResponse, error) {
 		return conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.GetId(), Verbose: !o.quiet})
 	})
 }

@@ -11,14 +11,15 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-func NewMetricDescs(env *cli.Env) *cli.Verb {
+func NewMetricDescs(*cli.Invocation) *cli.Verb {
 	v := &cli.View{}
 	return &cli.Verb{
 		Name:        "metricdescs",
 		Usage:       "list the metrics that the runtime has",
 		Description: cli.WithExamples("The names, help texts and labels of the metrics of metricsp.", "crishim metricdescs -o yaml"),
 		Flags:       v.Flags(),
-		Action: cli.Show(env, v, func(ctx context.Context, conn *client.Conn) (*runtimeapi.ListMetricDescriptorsResponse, error) {
+		Check:       v.CheckAlone,
+		RunOn: cli.Show(v, func(ctx context.Context, conn *client.Conn) (*runtimeapi.ListMetricDescriptorsResponse, error) {
 			return conn.Runtime.ListMetricDescriptors(ctx, &runtimeapi.ListMetricDescriptorsRequest{})
 		}, output.MetricDescriptors),
 	}
@@ -26,21 +27,22 @@ func NewMetricDescs(env *cli.Env) *cli.Verb {
 
 const metricsInterval = time.Second
 
-func NewMetricsp(env *cli.Env) *cli.Verb {
+func NewMetricsp(*cli.Invocation) *cli.Verb {
 	v, watch := &cli.View{}, false
 	return &cli.Verb{
 		Name:        "metricsp",
 		Usage:       "show the metrics of pods",
 		Description: cli.WithExamples("The metrics that a kubelet takes from the runtime in place of cAdvisor's.", "crishim metricsp -o json"),
 		Flags:       append(v.Flags(), cli.BoolFlag(&watch, "watch", "refresh until interrupted", "w")),
-		Action: env.Connected(v.CheckAlone, func(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+		Check:       v.CheckAlone,
+		RunOn: func(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 			return cli.Refresh(ctx, watch, metricsInterval, func(ctx context.Context) error {
 				res, err := conn.Runtime.ListPodSandboxMetrics(ctx, &runtimeapi.ListPodSandboxMetricsRequest{})
 				if err != nil {
 					return err
 				}
-				return output.Metrics(env.Out, res, v.Options)
+				return output.Metrics(printer.Out, res, v.Options)
 			})
-		}),
+		},
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/output"
 )
 
@@ -20,56 +21,58 @@ type podsOptions struct {
 	filter cli.Filter
 	view   cli.View
 	watch  bool
+	dirs   pod.Dirs
 }
 
-func NewPods(env *cli.Env) *cli.Verb {
-	o := &podsOptions{}
+func NewPods(in *cli.Invocation) *cli.Verb {
+	o := &podsOptions{dirs: in.PodDirs()}
 	return &cli.Verb{
 		Name:  "pods",
 		Usage: "list pods",
 		Description: cli.WithExamples("Pod sandboxes in every state, newest first. READY counts the containers that run, and in pods of sync and apply those that are ready (?: they are not probed any more), STATE is the pod's by its containers, SANDBOX the sandbox's own. "+
 			"The CRI does not tell init containers from others: those that ended well before another was created are not counted.",
 			"crishim pods", "crishim pods --state ready -q", "crishim pods --namespace '^kube-system$' -o wide"),
-		Flags: slices.Concat(o.view.ListFlags(output.PodColumns), o.filter.PodFlags(env), []urfave.Flag{
+		Flags: slices.Concat(o.view.ListFlags(output.PodColumns), o.filter.PodFlags(in), []urfave.Flag{
 			o.filter.DockerFlag("pods", "ready", "notready"),
 			cli.StringFlag(&o.filter.ID, "id", "pods whose id begins with `ID`"),
 			o.view.WideFlag(),
 			cli.WatchFlag(&o.watch),
 		}),
-		Action: env.Connected(o.check, o.run),
+		Check: o.check,
+		RunOn: o.run,
 	}
 }
 
-func (o *podsOptions) check(env *cli.Env, c *urfave.Context) error {
-	return cmp.Or(cli.ArgCount(c, 0, 0), o.filter.Check(false), o.view.Check(env))
+func (o *podsOptions) check(in *cli.Invocation, c *urfave.Context) error {
+	return cmp.Or(cli.ArgCount(c, 0, 0), o.filter.Check(false), o.view.Check(in))
 }
 
-func (o *podsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *podsOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	o = new(*o) // it runs for several nodes at the same time
 	if !o.watch {
-		pods, err := o.list(ctx, env, conn)
+		pods, err := o.list(ctx, printer, conn)
 		if err != nil {
 			return err
 		}
-		err = output.Pods(env.Out, &runtimeapi.ListPodSandboxResponse{Items: pods}, o.view.Options)
+		err = output.Pods(printer.Out, &runtimeapi.ListPodSandboxResponse{Items: pods}, o.view.Options)
 		if len(pods) == 0 && o.view.ForPeople() && err == nil {
 			if hint := o.filter.LastHint(ctx, conn); hint != "" {
-				env.Note("%s", hint)
+				printer.Note("%s", hint)
 			}
 		}
 		called := func(p *runtimeapi.PodSandbox) cli.Source {
 			return cli.Source{Namespace: p.GetMetadata().GetNamespace(), Pod: p.GetMetadata().GetName()}
 		}
 		if failed := output.FailedPod(pods, o.view.Options); failed != nil && err == nil {
-			env.PointToDescribe(called(failed), failed.GetId())
+			cli.PointToDescribe(printer, called(failed), failed.GetId())
 		} else if p := output.UnprobedPod(pods, o.view.Options); p != nil && err == nil {
-			env.Note("hint: pod %s is not probed any more; `crishim describe %[1]s` probes it once", called(p).PodRef())
+			printer.Note("hint: pod %s is not probed any more; `crishim describe %[1]s` probes it once", called(p).PodRef())
 		}
 		return err
 	}
-	changes := output.NewChanges(env.Out)
+	changes := output.NewChanges(printer.Out)
 	return cli.Watch(ctx, conn, func(ctx context.Context) error {
-		pods, err := o.list(ctx, env, conn)
+		pods, err := o.list(ctx, printer, conn)
 		if err != nil {
 			return err
 		}
@@ -79,7 +82,7 @@ func (o *podsOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) 
 
 // list lists the pods and, at the same time, the containers if the columns need them, and then the details that columns
 // need.
-func (o *podsOptions) list(ctx context.Context, env *cli.Env, conn *client.Conn) (pods []*runtimeapi.PodSandbox, err error) {
+func (o *podsOptions) list(ctx context.Context, printer *cli.Printer, conn *client.Conn) (pods []*runtimeapi.PodSandbox, err error) {
 	needs := output.PodNeeds(o.view.Options)
 	var containers *runtimeapi.ListContainersResponse
 	lists, listing := errgroup.WithContext(ctx)
@@ -96,7 +99,7 @@ func (o *podsOptions) list(ctx context.Context, env *cli.Env, conn *client.Conn)
 	if err := lists.Wait(); err != nil {
 		return nil, err
 	}
-	o.view.Now = env.Now() // some may be younger than this process
+	o.view.Now = printer.Now() // some may be younger than this process
 	o.view.Members = map[string][]*runtimeapi.Container{}
 	for _, p := range pods {
 		o.view.Members[p.GetId()] = nil
@@ -113,10 +116,10 @@ func (o *podsOptions) list(ctx context.Context, env *cli.Env, conn *client.Conn)
 		}
 	}
 	if needs.Dead {
-		o.view.Managed = env.ManagedPods(conn, pods, nil)
+		o.view.Managed = cli.ManagedPods(printer, o.dirs, conn, pods, nil)
 	}
 	if needs.Dead && o.filter.Last() == 0 {
-		unmade, known := env.UnmadePods(ctx, conn, pods, &o.filter)
+		unmade, known := cli.UnmadePods(ctx, printer, o.dirs, conn, pods, &o.filter)
 		maps.Copy(o.view.Managed, known)
 		pods = append(pods, unmade...)
 	}
@@ -132,5 +135,5 @@ func (o *podsOptions) list(ctx context.Context, env *cli.Env, conn *client.Conn)
 		})
 	}
 	asked.Wait()
-	return pods, cmp.Or(cli.DetailsMissing(ctx, env, "some containers", failed), cli.DetailsMissing(ctx, env, "some pods", podsFailed))
+	return pods, cmp.Or(cli.DetailsMissing(ctx, printer, "some containers", failed), cli.DetailsMissing(ctx, printer, "some pods", podsFailed))
 }

@@ -29,7 +29,7 @@ type portForwardOptions struct {
 	session cli.Session
 }
 
-func NewPortForward(env *cli.Env) *cli.Verb {
+func NewPortForward(in *cli.Invocation) *cli.Verb {
 	o := &portForwardOptions{}
 	return &cli.Verb{
 		Name:      "port-forward",
@@ -42,11 +42,12 @@ func NewPortForward(env *cli.Env) *cli.Verb {
 			"crishim port-forward web 8080:80", "crishim port-forward web :80", "crishim port-forward pod/web 8080:http", "crishim port-forward --address 0.0.0.0 web 8080:80 9090"),
 		Flags: append(o.session.TransportFlags(), o.in.NamespaceFlag(),
 			cli.StringsFlag(&o.session.Options.Addresses, "address", "`ADDRESS` to listen on (default 127.0.0.1 and ::1); may be repeated")),
-		Action: env.Connected(o.check, o.run),
+		Check: o.check,
+		RunOn: o.run,
 	}
 }
 
-func (o *portForwardOptions) check(env *cli.Env, c *urfave.Context) error {
+func (o *portForwardOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	o.pod, o.ports = c.Args().First(), c.Args().Tail()
 	for _, text := range o.ports {
 		if number, protocol, found := strings.Cut(text, "/"); found && strings.EqualFold(protocol, "udp") {
@@ -59,10 +60,10 @@ func (o *portForwardOptions) check(env *cli.Env, c *urfave.Context) error {
 			return cli.Usagef("%v", err)
 		}
 	}
-	return cmp.Or(cli.ArgCount(c, 2, -1), o.session.Check(env))
+	return cmp.Or(cli.ArgCount(c, 2, -1), o.session.Check(in))
 }
 
-func (o *portForwardOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *portForwardOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	pod, err := conn.PodOf(ctx, o.in.Query(o.pod, client.Running))
 	if err != nil {
 		return err
@@ -74,15 +75,15 @@ func (o *portForwardOptions) run(ctx context.Context, env *cli.Env, conn *client
 	options := o.session.Options
 	options.Dial = conn.DialThere
 	options.Ready = func(local net.Addr, remote uint16) {
-		_ = env.Say("Forwarding from %s -> %d", local, remote) // best effort
+		_ = printer.Say("Forwarding from %s -> %d", local, remote) // best effort
 	}
 	options.Accepted = func(local net.Addr) {
 		if tcp, ok := local.(*net.TCPAddr); ok {
-			_ = env.Say("Handling connection for %d", tcp.Port) // best effort
+			_ = printer.Say("Handling connection for %d", tcp.Port) // best effort
 		}
 	}
 	options.Failed = func(p stream.Port, err error) {
-		env.Warn("connection to port %d of %s: %s", p.Remote, pod.GetMetadata().GetName(), cli.Sentence(env, err))
+		printer.Warn("connection to port %d of %s: %s", p.Remote, pod.GetMetadata().GetName(), printer.Sentence(err))
 	}
 	options.Alive = func(ctx context.Context) (bool, error) {
 		res, err := conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: pod.GetId()})

@@ -12,7 +12,7 @@ import (
 
 type rmpOptions struct{ cli.Removal }
 
-func NewRmp(env *cli.Env) *cli.Verb {
+func NewRmp(in *cli.Invocation) *cli.Verb {
 	o := &rmpOptions{}
 	return &cli.Verb{
 		Name:      "rmp",
@@ -28,11 +28,12 @@ func NewRmp(env *cli.Env) *cli.Verb {
 			o.NamespaceFlag(),
 			o.DryRunFlag("removed"),
 		},
-		Action: env.Connected(o.Check, o.run),
+		Check: o.Check,
+		RunOn: o.run,
 	}
 }
 
-func (o *rmpOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *rmpOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	pods, err := o.Pods(ctx, conn)
 	ready := func(p cli.PodTarget) bool {
 		return p.Object.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
@@ -40,15 +41,15 @@ func (o *rmpOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) e
 	return cli.Batch[*runtimeapi.PodSandbox]{
 		What: "pod", Doing: "removing",
 		Would: func(p cli.PodTarget) string { return "Would remove sandbox " + p.Called() },
-		Skip: func(env *cli.Env, p cli.PodTarget) (bool, error) {
+		Skip: func(printer *cli.Printer, p cli.PodTarget) (bool, error) {
 			if o.Force || !ready(p) {
 				return false, nil
 			}
-			return true, o.Refuse(env, "pod", "sandbox ", p.Called(), "`crishim stopp %s` stops it, `crishim rmp -f %[1]s` does both")
+			return true, o.Refuse(printer, "pod", "sandbox ", p.Called(), "`crishim stopp %s` stops it, `crishim rmp -f %[1]s` does both")
 		},
-		Do: func(env *cli.Env, p cli.PodTarget) error {
+		Do: func(printer *cli.Printer, p cli.PodTarget) error {
 			if ready(p) {
-				if err := stopPod(ctx, env, conn, p); cli.UnlessGone(err) != nil {
+				if err := stopPod(ctx, printer, conn, p); cli.UnlessGone(err) != nil {
 					return err
 				}
 			}
@@ -59,5 +60,5 @@ func (o *rmpOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) e
 			return cli.RemoveOwnLogs(conn, p.Object.GetMetadata())
 		},
 		Done: "Removed sandbox %s",
-	}.Run(env, &o.Targets, pods, err)
+	}.Run(printer, &o.Targets, pods, err)
 }

@@ -17,7 +17,7 @@ type runpOptions struct {
 	dryRun  bool
 }
 
-func NewRunp(env *cli.Env) *cli.Verb {
+func NewRunp(in *cli.Invocation) *cli.Verb {
 	o := &runpOptions{}
 	return &cli.Verb{
 		Name:      "runp",
@@ -26,30 +26,31 @@ func NewRunp(env *cli.Env) *cli.Verb {
 		Args:      cli.Files,
 		Description: cli.WithExamples("Creates a pod from a configuration in JSON or YAML, - for standard input, and prints its id. A missing uid is generated.",
 			"crishim runp pod.json", "crishim runp --dry-run pod.yaml"),
-		Subcommands: []*cli.Verb{cli.NewSchema(env, "runp", "pod")},
+		Subcommands: []*cli.Verb{cli.NewSchema("runp", "pod")},
 		Flags: []urfave.Flag{
 			cli.StringFlag(&o.handler, "runtime", "runtime `HANDLER` to use for this pod", "r"),
 			cli.CancelFlag(&o.cancel),
 			cli.DryRunFlag(&o.dryRun),
 		},
-		Action: env.Offline(o.check, o.run),
+		Check: o.check,
+		Run:   o.run,
 	}
 }
 
-func (o *runpOptions) check(env *cli.Env, c *urfave.Context) (err error) {
+func (o *runpOptions) check(in *cli.Invocation, c *urfave.Context) (err error) {
 	if err = cli.ArgCount(c, 1, 1); err != nil {
 		return err
 	}
-	o.pod, err = env.ReadPodFile(c.Args().First())
+	o.pod, err = cli.ReadPodFile(in.In, c.Args().First())
 	return err
 }
 
-func (o *runpOptions) run(ctx context.Context, env *cli.Env) error {
+func (o *runpOptions) run(ctx context.Context, printer *cli.Printer, connector *cli.Connector) error {
 	cli.CompletePod(o.pod)
 	if o.dryRun {
-		return cli.PrintRequest(env, &runtimeapi.RunPodSandboxRequest{Config: o.pod, RuntimeHandler: o.handler})
+		return cli.PrintRequest(printer.Out, &runtimeapi.RunPodSandboxRequest{Config: o.pod, RuntimeHandler: o.handler})
 	}
-	conn, err := env.Connect(ctx)
+	conn, err := connector.Connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -58,5 +59,5 @@ func (o *runpOptions) run(ctx context.Context, env *cli.Env) error {
 	if err != nil {
 		return err
 	}
-	return env.Say("%s", id)
+	return printer.Say("%s", id)
 }

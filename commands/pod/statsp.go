@@ -21,7 +21,7 @@ type statspOptions struct {
 	unmeasured func(pods []string, err error) // called for pods that the runtime does not measure
 }
 
-func NewStatsp(env *cli.Env) *cli.Verb {
+func NewStatsp(in *cli.Invocation) *cli.Verb {
 	o := &statspOptions{}
 	return &cli.Verb{
 		Name:        "statsp",
@@ -30,14 +30,15 @@ func NewStatsp(env *cli.Env) *cli.Verb {
 		Args:        cli.Pods,
 		Description: cli.WithExamples("Like stats, for pods: all containers of a pod together, and its network.", "crishim statsp", "crishim statsp -o json"),
 		Flags:       o.Flags(output.PodStatsColumns),
-		Action:      env.Connected(o.Check, o.run),
+		Check:       o.Check,
+		RunOn:       o.run,
 	}
 }
 
-func (o *statspOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *statspOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	o = new(*o) // it runs for several nodes at the same time
 	filter := &runtimeapi.PodSandboxStatsFilter{Id: o.Filter.ID, LabelSelector: o.Filter.Selector.Equalities()}
-	ids, err := o.Chosen(env, func(ref string) (string, error) {
+	ids, err := o.Chosen(printer, func(ref string) (string, error) {
 		pod, err := conn.PodOf(ctx, o.Filter.In.Query(ref, client.Running))
 		return pod.GetId(), err
 	})
@@ -56,16 +57,16 @@ func (o *statspOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn
 		switch {
 		case len(pods) == 0:
 		case o.View.Format.ForMachines():
-			env.Warn("%s cannot be measured: %s", strings.Join(pods, ", "), cli.Sentence(env, err))
+			printer.Warn("%s cannot be measured: %s", strings.Join(pods, ", "), printer.Sentence(err))
 		default:
-			env.Warn("the runtime does not measure %s as a whole: shown are its containers together, without network (%s)", strings.Join(pods, ", "), cli.Sentence(env, err))
+			printer.Warn("the runtime does not measure %s as a whole: shown are its containers together, without network (%s)", strings.Join(pods, ", "), printer.Sentence(err))
 		}
 	}
 	sample := func(ctx context.Context) ([]*runtimeapi.PodSandboxStats, error) {
 		return o.list(ctx, conn, filter, ids)
 	}
 	cpu := func(s *runtimeapi.PodSandboxStats) *runtimeapi.CpuUsage { return s.GetLinux().GetCpu() }
-	return cli.ShowStats(ctx, env, conn, &o.StatsOptions, false, sample, cpu,
+	return cli.ShowStats(ctx, printer, conn, &o.StatsOptions, false, sample, cpu,
 		func(w io.Writer, before, after []*runtimeapi.PodSandboxStats, more cli.Extras) error {
 			return output.PodStats(w, &runtimeapi.ListPodSandboxStatsResponse{Stats: after}, podUsages(before, after, more), o.View.Options)
 		})

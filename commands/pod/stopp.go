@@ -12,7 +12,7 @@ import (
 
 type stoppOptions struct{ cli.Targets }
 
-func NewStopp(env *cli.Env) *cli.Verb {
+func NewStopp(in *cli.Invocation) *cli.Verb {
 	o := &stoppOptions{cli.Targets{PassUnknown: true}}
 	return &cli.Verb{
 		Name:        "stopp",
@@ -21,22 +21,23 @@ func NewStopp(env *cli.Env) *cli.Verb {
 		Args:        cli.Pods,
 		Description: cli.WithExamples("Stops the containers of pods and removes their networks. That a pod is stopped already is no error.", "crishim stopp web", "crishim stopp --selector app=web --dry-run"),
 		Flags:       []urfave.Flag{cli.SelectorFlag(&o.Selector, "l"), o.NamespaceFlag(), o.DryRunFlag("stopped")},
-		Action:      env.Connected(o.Check, o.run),
+		Check:       o.Check,
+		RunOn:       o.run,
 	}
 }
 
-func (o *stoppOptions) run(ctx context.Context, env *cli.Env, conn *client.Conn) error {
+func (o *stoppOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	pods, err := o.Pods(ctx, conn)
 	return cli.Batch[*runtimeapi.PodSandbox]{
 		What:  "pod",
 		Would: func(p cli.PodTarget) string { return "Would stop sandbox " + p.Called() },
-		Do:    func(env *cli.Env, p cli.PodTarget) error { return stopPod(ctx, env, conn, p) },
-	}.Run(env, &o.Targets, pods, err)
+		Do:    func(printer *cli.Printer, p cli.PodTarget) error { return stopPod(ctx, printer, conn, p) },
+	}.Run(printer, &o.Targets, pods, err)
 }
 
-func stopPod(ctx context.Context, env *cli.Env, conn *client.Conn, p cli.PodTarget) error {
+func stopPod(ctx context.Context, printer *cli.Printer, conn *client.Conn, p cli.PodTarget) error {
 	if _, err := conn.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: p.Object.GetId()}); err != nil {
 		return err
 	}
-	return env.Say("Stopped sandbox %s", p.Ref)
+	return printer.Say("Stopped sandbox %s", p.Ref)
 }

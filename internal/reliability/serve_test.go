@@ -30,7 +30,7 @@ import (
 // TestMain also lets this binary act as crishim in a separate process.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"crishim": func() {
-		os.Exit(commands.Main(context.Background(), os.Args, cli.SystemEnv("v0.0.0-test")))
+		os.Exit(commands.Main(context.Background(), os.Args, cli.SystemProcess("v0.0.0-test")))
 	}})
 }
 

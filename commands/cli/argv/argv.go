@@ -3,7 +3,6 @@
 package argv
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -13,44 +12,6 @@ import (
 
 	"github.com/crishim/crishim/client/suggest"
 )
-
-// Command is the program, a verb, or a subcommand of a verb.
-type Command struct {
-	Names     []string // the first one is used in ordered lines
-	ArgsUsage string
-	Flags     func() Flags
-	Commands  []Command
-}
-
-func (c *Command) command(name string) *Command {
-	if i := slices.IndexFunc(c.Commands, func(sub Command) bool { return slices.Contains(sub.Names, name) }); i >= 0 {
-		return &c.Commands[i]
-	}
-	return nil
-}
-
-// Line is a command line. Args has it in the order that urfave reads: global flags, the verb, its flags, all in their long
-// form, "--", its arguments.
-type Line struct {
-	Args    []string
-	Verb    string
-	Path    []string        // the verb and its subcommands, also of "help PATH"
-	Rest    []string        // the arguments
-	Given   map[string]bool // flags of the verb
-	Version bool            // it asks for the program's version
-	Help    bool            // it asks for the help page of Path
-	HelpAll bool            // it asks for help on all commands
-	Compat  bool            // --compat=crictl
-	files   Files
-}
-
-type arranger struct {
-	verb                 string
-	global, local        Flags
-	globals, flags, rest []string
-	compat               bool // crictl's own flags and forms only
-	files                Files
-}
 
 // Arrange orders the words of a command line of program, args[0] being its name.
 func Arrange(program *Command, args []string, files Files) (Line, error) {
@@ -130,20 +91,6 @@ func (l *Line) helpOn(program *Command, topic []string) error {
 	return nil
 }
 
-// checkEmpty refuses an empty argument, such as "$ID" of an unset variable. Arguments of a command in a
-// container may be empty.
-func (l Line) checkEmpty() error {
-	names := l.Rest
-	switch l.Verb {
-	case "exec", "debug", "run", "config":
-		names = names[:min(1, len(names))]
-	}
-	if slices.Contains(names, "") {
-		return usagef("%s: an argument is empty", l.Verb)
-	}
-	return nil
-}
-
 // globalPart takes the flags before the verb and returns the words after them.
 func (a *arranger) globalPart(args []string) ([]string, error) {
 	for args = args[min(1, len(args)):]; len(args) > 0 && IsFlag(args[0]); {
@@ -187,56 +134,6 @@ func (a *arranger) verbPart(args []string) error {
 		a.rest, words = append(a.rest, words[0]), words[1:]
 	}
 	return nil
-}
-
-// flag takes the flag that args begin with: one of the verb, or a global one in its long form.
-func (a *arranger) flag(args []string) (used int, err error) {
-	if flag, used := a.local.assignment(args); used > 0 && !a.compat {
-		a.flags = append(a.flags, flag)
-		return used, nil
-	}
-	flags, used, err := a.local.take(args)
-	if err == nil {
-		a.flags = append(a.flags, flags...)
-		return used, nil
-	}
-	name := FlagName(args[0])
-	switch {
-	case a.local.has(name):
-		return 0, err
-	case strings.HasPrefix(args[0], "--") && a.global.has(name):
-		flags, used, err = a.global.take(args)
-		a.globals = append(a.globals, flags...)
-		return used, err
-	}
-	return 0, a.explain(err)
-}
-
-// explain adds a hint to the error about an unknown flag.
-func (a *arranger) explain(err error) error {
-	var usage *UsageError
-	if !errors.As(err, &usage) || usage.unknownFlags == nil {
-		return err
-	}
-	var names []string
-	for _, table := range []Flags{a.local, a.global} {
-		for name := range table {
-			if len(name) > 1 {
-				names = append(names, name)
-			}
-		}
-	}
-	if best := suggest.Closest(usage.unknownFlags[0], names); best != "" {
-		usage.Next = "did you mean --" + best + "?"
-	}
-	for _, name := range usage.unknownFlags {
-		if hint := cmp.Or(FlagHints[a.verb+" "+name], FlagHints[name]); hint != "" && a.verb != "" {
-			usage.Next, usage.otherFlag = strings.ReplaceAll(hint, "VERB", a.verb), true
-			break
-		}
-	}
-	usage.Next = cmp.Or(usage.Next, FlagHints[a.verb+" *"])
-	return usage
 }
 
 // behindVerb adds a hint to the error about an unknown flag before the verb that is a flag of the verb.

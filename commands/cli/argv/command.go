@@ -3,26 +3,9 @@ package argv
 import (
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strconv"
-	"strings"
 )
-
-// PassesStatus reports whether the exit status belongs to a command in a container, so that failures
-// of crishim need a status of their own.
-func (l Line) PassesStatus() bool {
-	if len(l.Path) > 1 || l.Given["help"] {
-		return false
-	}
-	switch l.Verb {
-	case "exec", "debug":
-		return true
-	case "run":
-		return !l.Given["detach"] && !l.files.IsCrictlRun(l.Given, l.Rest)
-	}
-	return false
-}
 
 // runsCommand reports whether the arguments of the verb are the command line of another program, with
 // or without a target before it.
@@ -110,43 +93,4 @@ func (a *arranger) misplaced(before, flags, command []string) error {
 		err.Next = line(before, flags, target, command) + ", or " + other + " if it is the command's"
 	}
 	return err
-}
-
-// runImageFlags are the flags of run that only go with IMAGE [COMMAND].
-var runImageFlags = []string{
-	"image", "name", "pod", "env", "volume", "publish", "network", "workdir", "entrypoint", "hostname", "label",
-	"privileged", "read-only", "cap-add", "cap-drop", "memory", "cpus", "rm", "detach",
-}
-
-// Files reports whether a path is a file.
-type Files func(path string) bool
-
-// IsCrictlRun reports whether run has crictl's form, CONTAINER-CONFIG POD-CONFIG: two arguments that
-// are files, or one argument that can only be a file, and no flag of the form IMAGE [COMMAND].
-func (f Files) IsCrictlRun(given map[string]bool, rest []string) bool {
-	if slices.ContainsFunc(runImageFlags, func(name string) bool { return given[name] }) {
-		return false
-	}
-	switch len(rest) {
-	case 1:
-		return f.isConfig(rest[0])
-	case 2:
-		return f.has(rest[0]) && f.has(rest[1])
-	}
-	return false
-}
-
-func (f Files) isConfig(arg string) bool {
-	switch path.Ext(arg) {
-	case ".json", ".yaml", ".yml":
-		return f.has(arg)
-	}
-	return isPath(arg) || strings.HasPrefix(arg, "/")
-}
-
-// has reports whether an argument names an existing file, standard input or a path.
-func (f Files) has(arg string) bool { return isPath(arg) || f(arg) }
-
-func isPath(arg string) bool {
-	return arg == "-" || strings.HasPrefix(arg, "./") || strings.HasPrefix(arg, "../")
 }

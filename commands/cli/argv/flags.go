@@ -2,6 +2,7 @@ package argv
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -117,4 +118,19 @@ func Dashed(name string) string {
 		return "-" + name
 	}
 	return "--" + name
+}
+
+// Command is the program, a verb, or a subcommand of a verb.
+type Command struct {
+	Names     []string // the first one is used in ordered lines
+	ArgsUsage string
+	Flags     func() Flags
+	Commands  []Command
+}
+
+func (c *Command) command(name string) *Command {
+	if i := slices.IndexFunc(c.Commands, func(sub Command) bool { return slices.Contains(sub.Names, name) }); i >= 0 {
+		return &c.Commands[i]
+	}
+	return nil
 }

@@ -28,7 +28,7 @@ const extrasPeriod = 20 * time.Second
 
 // feed asks a runtime, and the kernel of this machine if the runtime is on it, for what the model shows.
 type feed struct {
-	env    *cli.Env
+	in     *cli.Invocation
 	conn   *client.Conn
 	filter *cli.Filter
 	local  bool             // the runtime is on this machine
@@ -50,12 +50,12 @@ type state struct {
 	paused bool
 }
 
-func newFeed(env *cli.Env, conn *client.Conn, filter *cli.Filter) *feed {
+func newFeed(in *cli.Invocation, conn *client.Conn, filter *cli.Filter) *feed {
 	at := conn.RuntimeEndpoint
 	if conn.Embedded {
 		at = conn.Engine.Host
 	}
-	return &feed{env: env, conn: conn, filter: filter, local: strings.HasPrefix(at, "unix://"), sees: conn.SeesHost(), asked: make(chan struct{}, 1), disk: unknownNode()}
+	return &feed{in: in, conn: conn, filter: filter, local: strings.HasPrefix(at, "unix://"), sees: conn.SeesHost(), asked: make(chan struct{}, 1), disk: unknownNode()}
 }
 
 // lists asks for pods and containers, and for the status of those that have ended since.
@@ -101,11 +101,11 @@ func (f *feed) lists(ctx context.Context) (Lists, error) {
 		}
 	}
 	f.statuses = known
-	managed := f.env.ManagedPods(f.conn, pods, nil)
-	unmade, reasons := f.env.UnmadePods(ctx, f.conn, pods, f.filter)
+	managed := cli.ManagedPods(f.in.Printer, f.in.PodDirs(), f.conn, pods, nil)
+	unmade, reasons := cli.UnmadePods(ctx, f.in.Printer, f.in.PodDirs(), f.conn, pods, f.filter)
 	maps.Copy(managed, reasons)
 	return Lists{append(pods, unmade...), containers, output.Options{
-		Now: f.env.Now(), Terminal: true, Pods: names, Members: members, Statuses: known, Managed: managed,
+		Now: f.in.Now(), Terminal: true, Pods: names, Members: members, Statuses: known, Managed: managed,
 	}}, nil
 }
 
@@ -141,7 +141,7 @@ func (f *feed) stats(ctx context.Context) (Stats, error) {
 	if len(containers) == 0 {
 		res, err := f.conn.Runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{})
 		if err != nil {
-			return Stats{Err: cli.Sentence(f.env, err)}, err
+			return Stats{Err: f.in.Printer.Sentence(err)}, err
 		}
 		containers = res.GetStats()
 	}
@@ -220,7 +220,7 @@ func (f *feed) follow(ctx context.Context, send func(any)) {
 		if all || noEvents.Load() || time.Since(listed) >= allPeriod || f.changed(ctx) {
 			listed = time.Now()
 			if lists, err := f.lists(ctx); err != nil {
-				send(Lost{cli.Sentence(f.env, err)})
+				send(Lost{f.in.Printer.Sentence(err)})
 			} else {
 				send(lists)
 			}

@@ -36,9 +36,9 @@ const rendererEnds = 50 * time.Millisecond
 
 // Run shows the view until the user leaves it, whatever becomes of the runtime. The terminal is given back however
 // it ends: with an error, by a signal, by a panic.
-func Run(ctx context.Context, env *cli.Env, conn *client.Conn, filter *cli.Filter, o Options) error {
+func Run(ctx context.Context, in *cli.Invocation, conn *client.Conn, filter *cli.Filter, o Options) error {
 	gogc.Set(liveGC)
-	f := newFeed(env, conn, filter)
+	f := newFeed(in, conn, filter)
 	lists, err := f.lists(ctx) // what fails at once is an error of the command line
 	if err != nil {
 		return err
@@ -46,19 +46,19 @@ func Run(ctx context.Context, env *cli.Env, conn *client.Conn, filter *cli.Filte
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	busy := new(atomic.Bool)
-	o.Runtime, o.Run, o.Session = title(conn, filter), verbs(env, conn), sessions(ctx, env, conn, busy)
+	o.Runtime, o.Run, o.Session = title(conn, filter), verbs(in, conn), sessions(ctx, in, conn, busy)
 	o.Suspend = func() { _ = syscall.Kill(syscall.Getpid(), syscall.SIGTSTP) }
 	o.Refresh = func() { notify(f.asked) }
-	o.ASCII = !unicodeLocale(env.LookupEnv)
+	o.ASCII = !unicodeLocale(in.LookupEnv)
 	model := New(o)
 	model.Update(lists)
-	return drive(ctx, cancel, env, model, busy, func(ctx context.Context, send func(any)) { f.run(ctx, o.Every, send) })
+	return drive(ctx, cancel, in, model, busy, func(ctx context.Context, send func(any)) { f.run(ctx, o.Every, send) })
 }
 
 // drive draws a model that is fed.
-func drive(ctx context.Context, cancel context.CancelCauseFunc, env *cli.Env, model tea.Model, busy *atomic.Bool, feed func(context.Context, func(any))) error {
+func drive(ctx context.Context, cancel context.CancelCauseFunc, in *cli.Invocation, model tea.Model, busy *atomic.Bool, feed func(context.Context, func(any))) error {
 	program := tea.NewProgram(guard{model}, tea.WithContext(ctx), tea.WithoutSignalHandler(), tea.WithFPS(framesPerSecond),
-		tea.WithInput(env.In), tea.WithOutput(env.Out), tea.WithEnvironment(environment(env)), tea.WithColorProfile(profile(env)))
+		tea.WithInput(in.In), tea.WithOutput(in.Out), tea.WithEnvironment(environment(in.LookupEnv)), tea.WithColorProfile(profile(in.Printer)))
 	feeding, fed := context.WithCancel(ctx)
 	done := make(chan struct{}, 2)
 	guarded := func(do func()) {
@@ -162,17 +162,17 @@ func jobs(ctx context.Context, signals <-chan os.Signal, end context.CancelCause
 }
 
 // Sample returns a model with two samples, for one page.
-func Sample(ctx context.Context, env *cli.Env, conn *client.Conn, filter *cli.Filter, o Options) (*Model, error) {
-	f := newFeed(env, conn, filter)
+func Sample(ctx context.Context, in *cli.Invocation, conn *client.Conn, filter *cli.Filter, o Options) (*Model, error) {
+	f := newFeed(in, conn, filter)
 	lists, err := f.lists(ctx)
 	if err != nil {
 		return nil, err
 	}
-	o.Runtime, o.ASCII = title(conn, filter), env.OutTerminal && !unicodeLocale(env.LookupEnv)
+	o.Runtime, o.ASCII = title(conn, filter), in.OutTerminal && !unicodeLocale(in.LookupEnv)
 	model := New(o)
 	model.width = 120
-	if env.OutTerminal && env.Width != nil && env.Width() > 0 {
-		model.width = env.Width()
+	if width := in.Printer.Width(); width > 0 {
+		model.width = width
 	}
 	model.Update(lists)
 	for sample := range 2 {
@@ -181,7 +181,7 @@ func Sample(ctx context.Context, env *cli.Env, conn *client.Conn, filter *cli.Fi
 			if ctx.Err() != nil {
 				return nil, err
 			}
-			env.Warn("no figures: %s", s.Err)
+			in.Printer.Warn("no figures: %s", s.Err)
 			break
 		}
 		model.Update(s)
@@ -196,9 +196,9 @@ func Sample(ctx context.Context, env *cli.Env, conn *client.Conn, filter *cli.Fi
 }
 
 // Print writes the page of a model.
-func Print(env *cli.Env, model *Model) error {
-	out := &colorprofile.Writer{Forward: env.Out, Profile: colorprofile.NoTTY}
-	if env.Color() {
+func Print(printer *cli.Printer, model *Model) error {
+	out := &colorprofile.Writer{Forward: printer.Out, Profile: colorprofile.NoTTY}
+	if printer.Color() {
 		out.Profile = colorprofile.ANSI
 	}
 	_, err := io.WriteString(out, model.Page())
@@ -226,17 +226,17 @@ func title(conn *client.Conn, filter *cli.Filter) string {
 }
 
 // profile has no colours where the user wants none. The 8 of each terminal are enough.
-func profile(env *cli.Env) colorprofile.Profile {
-	if env.Color() {
+func profile(printer *cli.Printer) colorprofile.Profile {
+	if printer.Color() {
 		return colorprofile.ANSI
 	}
 	return colorprofile.ASCII
 }
 
 // environment returns the variables that the library asks for.
-func environment(env *cli.Env) (all []string) {
+func environment(lookup func(string) (string, bool)) (all []string) {
 	for _, name := range []string{"TERM", "TERM_PROGRAM", "SSH_TTY", "WT_SESSION", "COLUMNS", "LINES"} {
-		if value, ok := env.LookupEnv(name); ok {
+		if value, ok := lookup(name); ok {
 			all = append(all, name+"="+value)
 		}
 	}
@@ -244,14 +244,14 @@ func environment(env *cli.Env) (all []string) {
 }
 
 // verbs runs command lines whose output is shown on a page.
-func verbs(env *cli.Env, conn *client.Conn) func(context.Context, io.Writer, int, ...string) error {
+func verbs(in *cli.Invocation, conn *client.Conn) func(context.Context, io.Writer, int, ...string) error {
 	return func(ctx context.Context, out io.Writer, width int, args ...string) error {
 		var errs bytes.Buffer
-		own := *env
+		own := *in.Process
 		own.In, own.Out, own.Err = strings.NewReader(""), out, &errs
 		own.InTerminal, own.OutTerminal, own.ErrTerminal, own.AskPassword = false, width > 0, false, nil
 		own.Width = func() int { return width }
-		status := own.RunLine(ctx, conn, args...)
+		status := in.RunLine(ctx, own, conn, args...)
 		if status == 0 || ctx.Err() != nil {
 			return nil
 		}
@@ -270,14 +270,14 @@ func failed(errs *bytes.Buffer, status int) error {
 // session is a command line that has the terminal for itself.
 type session struct {
 	ctx  context.Context
-	env  *cli.Env
+	in   *cli.Invocation
 	conn *client.Conn
 	busy *atomic.Bool
 	args []string
 }
 
-func sessions(ctx context.Context, env *cli.Env, conn *client.Conn, busy *atomic.Bool) func(...string) tea.ExecCommand {
-	return func(args ...string) tea.ExecCommand { return &session{ctx, env, conn, busy, args} }
+func sessions(ctx context.Context, in *cli.Invocation, conn *client.Conn, busy *atomic.Bool) func(...string) tea.ExecCommand {
+	return func(args ...string) tea.ExecCommand { return &session{ctx, in, conn, busy, args} }
 }
 
 // SetStdin and the others take what the command line has already.
@@ -290,9 +290,9 @@ func (s *session) Run() error {
 	s.busy.Store(true)
 	defer s.busy.Store(false)
 	var errs bytes.Buffer
-	own := *s.env
+	own := *s.in.Process
 	own.Err = &errs
-	if status := own.RunLine(s.ctx, s.conn, s.args...); status != 0 && errs.Len() > 0 {
+	if status := s.in.RunLine(s.ctx, own, s.conn, s.args...); status != 0 && errs.Len() > 0 {
 		return failed(&errs, status)
 	}
 	return nil

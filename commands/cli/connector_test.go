@@ -8,26 +8,28 @@ import (
 	"testing"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/client/stream"
 )
 
 // A key of top acts on the runtime that -r names on the node.
 func TestRunLineOnANodeKeepsTheEndpoint(t *testing.T) {
 	t.Parallel()
 	var got []string
-	env := (&Env{Out: io.Discard, Err: t.Output(), LookupEnv: func(string) (string, bool) { return "", false }}).Fresh(false)
-	env.Cluster = &Cluster{
+	p := &Process{Out: io.Discard, Err: t.Output(), LookupEnv: func(string) (string, bool) { return "", false }}
+	p.Cluster = &Cluster{
 		One:   true,
 		Nodes: func(context.Context) ([]string, error) { return []string{"node-01"}, nil },
-		There: func(_ context.Context, _ *Env, _ string, line NodeLine) error {
+		There: func(_ context.Context, _ stream.Streams, _ string, line NodeLine) error {
 			got = append(line.Args, line.Socket)
 			return nil
 		},
 	}
-	env.newApp = func(env *Env) *App {
-		return NewApp(env, []Group{{Verbs: []func(*Env) *Verb{func(*Env) *Verb { return &Verb{Name: "why"} }}}})
+	in := NewInvocation(p, false)
+	in.run = func(ctx context.Context, p *Process, args []string) int {
+		return Run(ctx, args, p, []Group{{Verbs: []func(*Invocation) *Verb{func(*Invocation) *Verb { return &Verb{Name: "why"} }}}})
 	}
-	env.line.Args = []string{"crishim", "--runtime-endpoint=unix:///run/other.sock", "--color=always", "--debug", "top"}
-	status := env.RunLine(t.Context(), nil, "why", "web")
+	in.line.Args = []string{"crishim", "--runtime-endpoint=unix:///run/other.sock", "--color=always", "--debug", "top"}
+	status := in.RunLine(t.Context(), *p, nil, "why", "web")
 	want := []string{"--color=never", "--runtime-endpoint=unix:///run/other.sock", "--debug", "why", "web", "unix:///run/other.sock"}
 	if status != 0 || !slices.Equal(got, want) {
 		t.Errorf("exit %d, got %q, want %q", status, got, want)
@@ -50,9 +52,7 @@ func TestARuntimeThatHangsIsNamed(t *testing.T) {
 		true:  "",
 	} {
 		var errs bytes.Buffer
-		env := (&Env{Err: &errs}).Fresh(false)
-		env.Compat = compat
-		env.noteChoice(conn)
+		NewConnector(NewInvocation(&Process{Err: &errs}, compat)).noteChoice(conn)
 		if got := errs.String(); got != want {
 			t.Errorf("compat %t: got %q, want %q", compat, got, want)
 		}

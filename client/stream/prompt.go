@@ -1,4 +1,4 @@
-package cli
+package stream
 
 import (
 	"bufio"
@@ -14,9 +14,11 @@ import (
 	"github.com/moby/term"
 )
 
-func isTerminal(f *os.File) bool { return term.IsTerminal(f.Fd()) }
+// IsTerminal reports whether a file is a terminal.
+func IsTerminal(f *os.File) bool { return term.IsTerminal(f.Fd()) }
 
-func terminalWidth() int {
+// TerminalWidth returns the width of the terminal at standard output in cells, 0 if it has none.
+func TerminalWidth() int {
 	size, err := term.GetWinsize(os.Stdout.Fd())
 	if err != nil {
 		return 0
@@ -24,9 +26,9 @@ func terminalWidth() int {
 	return int(size.Width)
 }
 
-// askPassword asks on the terminal, with the echo off. The terminal gets its echo back before the
+// AskPassword reads a line from the terminal at standard input, with the echo off. The terminal gets its echo back before the
 // process stops or ends; ctx ends with the signals that end a command.
-func askPassword(ctx context.Context, prompt string) (string, error) {
+func AskPassword(ctx context.Context, prompt string) (string, error) {
 	fd := os.Stdin.Fd()
 	before, err := term.SaveState(fd)
 	if err != nil {

@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"context"
+
+	urfave "github.com/urfave/cli/v2"
+
+	"github.com/crishim/crishim/commands/cli/argv"
+)
+
+// App is the program as urfave knows it, with the parts of one command line.
+type App struct {
+	*urfave.App
+	parts
+	args map[string]Args // by the verb's name
+}
+
+// NewApp builds the commands of one command line: urfave's commands remember what they parsed.
+func NewApp(p *Process, compat bool, groups []Group) *App {
+	app := &App{args: map[string]Args{}, parts: newParts(p, compat)}
+	app.App = &urfave.App{
+		Name:                      "crishim",
+		HelpName:                  "crishim",
+		Usage:                     "debug containers and pods through CRI, with or without a CRI runtime",
+		UsageText:                 "[global options] COMMAND [options] [arguments]",
+		Flags:                     append(app.globalFlags(), helpFlag()),
+		Before:                    app.readGlobals,
+		Writer:                    p.Out,
+		ErrWriter:                 p.Err,
+		Reader:                    p.In,
+		HideVersion:               true,
+		HideHelp:                  true,
+		DisableSliceFlagSeparator: true,
+		ExitErrHandler:            func(*urfave.Context, error) {},
+	}
+	app.OnUsageError = func(_ *urfave.Context, err error, _ bool) error {
+		return argv.AddUsage("crishim "+app.UsageText, flagComplaint(app.Flags, err))
+	}
+	for _, group := range groups {
+		for _, verb := range group.Verbs {
+			v := verb(app.in)
+			app.args[v.Name] = v.Args
+			app.Commands = append(app.Commands, app.command(v, "crishim ", group.Title))
+		}
+	}
+	return app
+}
+
+func (app *App) command(v *Verb, parent, category string) *urfave.Command {
+	usage := parent + v.Name + " [options] " + v.ArgsUsage
+	c := &urfave.Command{
+		Name: v.Name, Aliases: v.Aliases, Usage: v.Usage, ArgsUsage: v.ArgsUsage, Description: v.Description,
+		Category: category, Flags: append(v.Flags, helpFlag()), HideHelp: true,
+	}
+	c.OnUsageError = func(_ *urfave.Context, err error, _ bool) error {
+		return argv.AddUsage(usage, flagComplaint(c.Flags, err))
+	}
+	c.Action = func(ctx *urfave.Context) error { return argv.AddUsage(usage, app.act(ctx, v)) }
+	for _, sub := range v.Subcommands {
+		c.Subcommands = append(c.Subcommands, app.command(sub, parent+v.Name+" ", ""))
+	}
+	return c
+}
+
+// act checks the arguments of a verb and runs it, on all nodes if there are several.
+func (app *App) act(c *urfave.Context, v *Verb) error {
+	if err := v.Check(app.in, c); err != nil {
+		return err
+	}
+	app.connector.images = v.Images
+	switch {
+	case app.in.several:
+		return app.nodes.run(c.Context, app.printer, app.connector, v.run)
+	case app.in.Cluster != nil:
+		return app.connector.withinOne(c.Context, func(ctx context.Context) error { return v.run(ctx, app.printer, app.connector) })
+	}
+	return v.run(c.Context, app.printer, app.connector)
+}
+
+// helpFlag returns a --help of its own for each command. urfave's is a variable of the process,
+// for which two command lines would race.
+func helpFlag() urfave.Flag { return BoolFlag(new(bool), "help", "show help", "h") }
+
+// Table returns the flags and commands of the program for argv.
+func (app *App) Table() *argv.Command {
+	return &argv.Command{Flags: func() argv.Flags { return tableOf(app.Flags) }, Commands: tables(app.Commands)}
+}
+
+func tables(commands []*urfave.Command) []argv.Command {
+	all := make([]argv.Command, len(commands))
+	for i, c := range commands {
+		all[i] = argv.Command{
+			Names: c.Names(), ArgsUsage: c.ArgsUsage,
+			Flags: func() argv.Flags { return tableOf(c.Flags) }, Commands: tables(c.Subcommands),
+		}
+	}
+	return all
+}
+
+func tableOf(flags []urfave.Flag) argv.Flags {
+	help := argv.Flag{Name: "help"}
+	table := argv.Flags{"help": help, "h": help}
+	for _, flag := range flags {
+		_, boolean := flag.(boolFlag)
+		_, optional := flag.(WaitFlag)
+		for _, name := range flag.Names() {
+			table[name] = argv.Flag{Name: flag.Names()[0], Value: !boolean && !optional, Optional: optional}
+		}
+	}
+	return table
+}

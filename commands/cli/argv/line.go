@@ -1,0 +1,90 @@
+package argv
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// Line is a command line. Args has it in the order that urfave reads: global flags, the verb, its flags, all in their long
+// form, "--", its arguments.
+type Line struct {
+	Args    []string
+	Verb    string
+	Path    []string        // the verb and its subcommands, also of "help PATH"
+	Rest    []string        // the arguments
+	Given   map[string]bool // flags of the verb
+	Version bool            // it asks for the program's version
+	Help    bool            // it asks for the help page of Path
+	HelpAll bool            // it asks for help on all commands
+	Compat  bool            // --compat=crictl
+	files   Files
+}
+
+// PassesStatus reports whether the exit status belongs to a command in a container, so that failures
+// of crishim need a status of their own.
+func (l Line) PassesStatus() bool {
+	if len(l.Path) > 1 || l.Given["help"] {
+		return false
+	}
+	switch l.Verb {
+	case "exec", "debug":
+		return true
+	case "run":
+		return !l.Given["detach"] && !l.IsCrictlRun()
+	}
+	return false
+}
+
+// checkEmpty refuses an empty argument, such as "$ID" of an unset variable. Arguments of a command in a
+// container may be empty.
+func (l Line) checkEmpty() error {
+	names := l.Rest
+	switch l.Verb {
+	case "exec", "debug", "run", "config":
+		names = names[:min(1, len(names))]
+	}
+	if slices.Contains(names, "") {
+		return usagef("%s: an argument is empty", l.Verb)
+	}
+	return nil
+}
+
+// runImageFlags are the flags of run that only go with IMAGE [COMMAND].
+var runImageFlags = []string{
+	"image", "name", "pod", "env", "volume", "publish", "network", "workdir", "entrypoint", "hostname", "label",
+	"privileged", "read-only", "cap-add", "cap-drop", "memory", "cpus", "rm", "detach",
+}
+
+// Files reports whether a path is a file.
+type Files func(path string) bool
+
+// IsCrictlRun reports whether run has crictl's form, CONTAINER-CONFIG POD-CONFIG: two arguments that
+// are files, or one argument that can only be a file, and no flag of the form IMAGE [COMMAND].
+func (l Line) IsCrictlRun() bool {
+	if slices.ContainsFunc(runImageFlags, func(name string) bool { return l.Given[name] }) {
+		return false
+	}
+	switch len(l.Rest) {
+	case 1:
+		return l.files.isConfig(l.Rest[0])
+	case 2:
+		return l.files.has(l.Rest[0]) && l.files.has(l.Rest[1])
+	}
+	return false
+}
+
+func (f Files) isConfig(arg string) bool {
+	switch path.Ext(arg) {
+	case ".json", ".yaml", ".yml":
+		return f.has(arg)
+	}
+	return isPath(arg) || strings.HasPrefix(arg, "/")
+}
+
+// has reports whether an argument names an existing file, standard input or a path.
+func (f Files) has(arg string) bool { return isPath(arg) || f(arg) }
+
+func isPath(arg string) bool {
+	return arg == "-" || strings.HasPrefix(arg, "./") || strings.HasPrefix(arg, "../")
+}

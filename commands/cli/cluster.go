@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/crishim/crishim/client/stream"
+	"github.com/crishim/crishim/internal/kube"
+)
+
+// Cluster reaches the nodes of a cluster.
+type Cluster struct {
+	One      bool // the command line is for one node, and its result looks as on that node
+	Parallel int
+	Timeout  time.Duration // of a node; 0 for the verb's default
+	Yes      bool
+	// Nodes returns the names of the nodes. It is called after the command line has been checked.
+	Nodes func(context.Context) ([]string, error)
+	// Open returns a dialler for a node's runtime, see client.Options.Relay, and Close ends it.
+	Open  func(ctx context.Context, node string, line NodeLine) (func(ctx context.Context, network, address string) (net.Conn, error), error)
+	Close func(node string)
+	// There runs a command line on a node with these streams.
+	There func(ctx context.Context, streams stream.Streams, node string, line NodeLine) error
+}
+
+// NodeLine is a command line for a node.
+type NodeLine struct {
+	Verb string
+	OnNode
+	Socket   string // of --runtime-endpoint; "" for the node's default
+	Deadline time.Duration
+
+	Args    []string // without the program's name
+	Input   bool     // it reads standard input
+	Columns int      // of the terminal; 0 for none
+}
+
+// OnNode has the properties of a verb that matter on nodes.
+type OnNode struct {
+	Several bool   // it runs on several nodes at once
+	There   bool   // it runs on the node, because it needs the node's files
+	Rights  string // of internal/kube; on several nodes, rights to change need --yes
+	Logs    bool   // it reads or writes log files
+}
+
+// OnNodes returns the properties of a verb on nodes.
+func OnNodes(verb string) OnNode {
+	switch verb {
+	case "ps", "pods", "images", "inspect", "inspectp", "inspecti", "stats", "statsp", "metricsp", "metricdescs",
+		"imagefsinfo", "version", "info", "runtime-config":
+		return OnNode{Several: true, Rights: kube.RightsRead}
+	case "exec", "pull", "stop", "restart", "rm", "kill", "pause", "unpause", "stopp", "rmp", "rmi":
+		return OnNode{Several: true, Rights: kube.RightsChange}
+	case "history", "diff", "events", "wait", "save":
+		return OnNode{Rights: kube.RightsRead}
+	case "logs", "describe", "why", "who", "df", "doctor", "dump", "endpoints", "config":
+		return OnNode{There: true, Rights: kube.RightsRead, Logs: true}
+	case "apply", "delete", "sync", "gc", "serve":
+		return OnNode{There: true, Rights: kube.RightsHost, Logs: true}
+	case "attach", "cp", "port-forward", "load", "update", "checkpoint", "update-runtime-config":
+		return OnNode{Rights: kube.RightsChange}
+	case "run", "runp", "create", "start", "debug":
+		return OnNode{Rights: kube.RightsChange, Logs: true} // on Docker they link the logs of containers
+	}
+	return OnNode{Rights: kube.RightsRead} // top, whose keys run other verbs
+}

@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/pprof"
+)
+
+// profiles measures a command line for --profile-cpu and --profile-mem.
+type profiles struct {
+	cpuFile, memoryFile string // of the flags
+	cpu                 *OutputFile
+}
+
+func (p *profiles) start() (err error) {
+	if p.cpuFile == "" {
+		return nil
+	}
+	if p.cpu, err = CreateOutput(p.cpuFile); err == nil {
+		err = pprof.StartCPUProfile(p.cpu)
+	}
+	if err != nil {
+		return fmt.Errorf("--profile-cpu: %w", err)
+	}
+	return nil
+}
+
+// stop writes the profiles. It is called once, also if start failed.
+func (p *profiles) stop() (err error) {
+	if p.cpu != nil {
+		pprof.StopCPUProfile()
+		err = p.cpu.Commit()
+	}
+	if p.memoryFile == "" {
+		return err
+	}
+	file, createErr := CreateOutput(p.memoryFile)
+	if createErr != nil {
+		return Join(err, fmt.Errorf("--profile-mem: %w", createErr))
+	}
+	defer file.Close()
+	runtime.GC() // else the profile is of the last collection
+	return Join(err, pprof.WriteHeapProfile(file), file.Commit())
+}

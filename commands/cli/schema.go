@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/crishim/crishim/commands/cli/argv"
+	"github.com/crishim/crishim/commands/cli/crifile"
+	"github.com/crishim/crishim/output"
+	urfave "github.com/urfave/cli/v2"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// NewSchema returns the verb that prints the JSON schema of a configuration. For "container" it has
+// crictl's flags to choose.
+func NewSchema(verb, kind string) *Verb {
+	var pod, container bool
+	c := &Verb{
+		Name:        "jsonschema",
+		Aliases:     []string{"js"},
+		Usage:       "print the JSON schema of the configuration",
+		Description: WithExamples("The schema that editors check such a file with.", "crishim "+verb+" jsonschema"),
+		Check: func(in *Invocation, c *urfave.Context) error {
+			pod = pod || kind == "pod"
+			if !pod && !container {
+				if in.Compat {
+					return &UsageError{Text: "jsonschema needs --pod-config or --container-config", Kind: argv.NoArguments}
+				}
+				container = true
+			}
+			return ArgCount(c, 0, 0)
+		},
+		Run: func(_ context.Context, p *Printer, _ *Connector) error {
+			var all []protoreflect.ProtoMessage
+			if pod {
+				all = append(all, &runtimeapi.PodSandboxConfig{})
+			}
+			if container {
+				all = append(all, &runtimeapi.ContainerConfig{})
+			}
+			for _, m := range all {
+				if err := output.Value(p.Out, crifile.Schema(m.ProtoReflect().Descriptor()), output.Options{}, nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	if kind == "container" {
+		c.Flags = []urfave.Flag{
+			BoolFlag(&pod, "pod-config", "the pod's configuration", "p", "pod"),
+			BoolFlag(&container, "container-config", "the container's configuration (default)", "c", "container"),
+		}
+	}
+	return c
+}
