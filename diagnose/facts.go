@@ -1,8 +1,8 @@
 // Package diagnose finds out why pods and containers do not run as they should.
 //
 // A [Collector] gathers [Facts]: what the runtime says of all attempts, what apply and sync recorded, the engine's own
-// journal, and what the host has: cgroups, the kernel log, filesystems, ports, the CNI cache. What cannot be read is among
-// the facts, too. [Explain] draws conclusions from them and calls nothing, so that they can be recorded and tested.
+// journal, and what the host has: cgroups, the kernel log, filesystems, ports, the CNI cache. Facts also name the sources
+// that could not be read. [Explain] draws conclusions from them and calls nothing, so that they can be recorded and tested.
 //
 // No verdict is drawn from text that a container, or who made it, controls: its log, its termination message, labels,
 // annotations. They are only shown. The package changes nothing.
@@ -29,58 +29,58 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// Facts are what is known of pods and of their node at one moment.
+// Facts is a snapshot of pods and their node.
 type Facts struct {
 	At   time.Time
 	Node Node
 	Pods []*Pod
-	// Failed are calls of the runtime that the rest does not depend on.
+	// Failed has the errors of runtime calls that are not essential.
 	Failed []error
 }
 
-// Node is what is known of the host and its runtime.
+// Node has the facts of the host and its runtime.
 type Node struct {
-	Booted        time.Time // zero where it is not known
+	Booted        time.Time // zero if unknown
 	EngineStarted time.Time // of the process behind the endpoint
 	Conditions    []*runtimeapi.RuntimeCondition
-	Kills         []Kill // of the kernel, for want of memory; the oldest first
+	Kills         []Kill // by the kernel's OOM killer, oldest first
 	Filesystems   []Filesystem
-	Leases        map[string]int // addresses that CNI's host-local has given away, by network
+	Leases        map[string]int // number of addresses that host-local has allocated, by network
 	Invalid       []kuberuntime.InvalidManifest
-	// Unread are the sources that could not be read, and why.
+	// Unread lists the sources that could not be read, with the reason.
 	Unread []string
 }
 
-// Pod is what is known of one pod.
+// Pod has the facts of one pod.
 type Pod struct {
 	*kuberuntime.Description
 	Owner      kuberuntime.Owner
-	Containers map[string]*Container // details, by id; of those that run or did not end well
-	Ports      map[Port]Holder       // that the pod wants on the host and another process has
-	Inside     map[Port]Holder       // that a container wants in the pod's own network and another one has
-	Missing    []string              // paths of its hostPath volumes that are not there
-	Journal    []client.EngineEvent  // of the pod's containers and sandboxes; the oldest first
+	Containers map[string]*Container // by id; containers that run or failed
+	Ports      map[Port]Holder       // the pod's host ports that another process holds
+	Inside     map[Port]Holder       // a container's ports that another one in the pod's network holds
+	Missing    []string              // paths of hostPath volumes that do not exist
+	Journal    []client.EngineEvent  // events of containers and sandboxes, oldest first
 }
 
-// Container are details of an attempt.
+// Container has the details of one attempt.
 type Container struct {
 	Args         []string
-	Memory       *Memory // of its cgroup; nil where it has none any more, or it cannot be read
+	Memory       *Memory // of its cgroup; nil if the cgroup is gone or unreadable
 	Paused       bool
-	Missing      []string // sources of its mounts that are not there
-	Full         []string // targets of its writable mounts whose filesystem has no space or inodes left
-	Architecture string   // of its image, where it is not the host's
-	Program      *Program // its command, if it ended at once; nil where it was not looked at
+	Missing      []string // mount sources that do not exist
+	Full         []string // targets of writable mounts without free space or inodes
+	Architecture string   // of the image, if it differs from the host's
+	Program      *Program // its command, if it ended at once; nil if not examined
 }
 
-// Options are where facts are.
+// Options names the sources of facts.
 type Options struct {
 	Dirs pod.Dirs // of apply and sync
 	Now  func() time.Time
 	Host Host
 }
 
-// Collector collects facts of one runtime, which is on this host.
+// Collector collects the facts of one runtime on this host.
 type Collector struct {
 	conn    *client.Conn
 	manager *kuberuntime.Manager
@@ -90,7 +90,7 @@ type Collector struct {
 	failed []error
 }
 
-// fail records the error of a call that the rest does not depend on, equal errors once.
+// fail records the error of a call that is not essential. Equal errors are recorded once.
 func (c *Collector) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,7 +99,7 @@ func (c *Collector) fail(err error) {
 	}
 }
 
-// Open makes a collector on a connection, which stays the caller's.
+// Open returns a Collector that uses conn. The caller still owns conn and closes it.
 func Open(ctx context.Context, conn *client.Conn, o Options) (*Collector, error) {
 	host, err := criconfig.ReadHost()
 	if err != nil {
@@ -117,13 +117,13 @@ func Open(ctx context.Context, conn *client.Conn, o Options) (*Collector, error)
 
 func (c *Collector) Close() { c.manager.Close() }
 
-// Pods lists the pods of the runtime, and those of apply and sync that could not be made.
+// Pods lists the runtime's pods, and pods that apply and sync could not create.
 func (c *Collector) Pods(ctx context.Context) ([]*pod.Pod, error) { return c.manager.LivePods(ctx) }
 
-// podsAtOnce is how many pods are asked for at the same time.
+// podsAtOnce limits the pods that are collected in parallel.
 const podsAtOnce = 8
 
-// Pod collects the facts of one pod, without those of the node.
+// Pod collects the facts of one pod, not of its node.
 func (c *Collector) Pod(ctx context.Context, p *pod.Pod) (*Pod, error) {
 	d, err := c.manager.Describe(ctx, p)
 	if err != nil {
@@ -181,10 +181,10 @@ func (c *Collector) Collect(ctx context.Context, pods ...*pod.Pod) (*Facts, erro
 	return f, nil
 }
 
-// journalAge is more than what an engine remembers.
+// journalAge exceeds the time for which engines keep events.
 const journalAge = 7 * 24 * time.Hour
 
-// details collects details of the newest two attempts of each container, which are what Explain looks at.
+// details collects the newest two attempts of each container: Explain reads no others.
 func (c *Collector) details(ctx context.Context, p *Pod) error {
 	for _, view := range p.View.Containers {
 		attempts := p.Status.Attempts(view.Container.Name)
@@ -202,7 +202,7 @@ func (c *Collector) details(ctx context.Context, p *Pod) error {
 	return nil
 }
 
-// atOnce is within what time a command ends that cannot run: some runtimes start a container before they execute it.
+// atOnce bounds the run of a command that could not be executed: some runtimes start the container first.
 const atOnce = 2 * time.Second
 
 func (c *Collector) container(ctx context.Context, attempt *pod.ContainerStatus) (*Container, error) {
@@ -222,7 +222,7 @@ func (c *Collector) container(ctx context.Context, attempt *pod.ContainerStatus)
 			} `json:"process"`
 		} `json:"runtimeSpec"`
 	}
-	_ = json.Unmarshal([]byte(r.GetInfo()["info"]), &info) // not every runtime has it, or as JSON
+	_ = json.Unmarshal([]byte(r.GetInfo()["info"]), &info) // some runtimes have no info, or not as JSON
 	out := &Container{Args: info.Spec.Process.Args}
 	if attempt.Running() {
 		out.Memory, out.Paused = c.o.Host.memory(info.Pid, attempt.ID), c.o.Host.paused(info.Pid, attempt.ID)
@@ -243,7 +243,7 @@ func (c *Collector) container(ctx context.Context, attempt *pod.ContainerStatus)
 	return out, nil
 }
 
-// foreignImage returns the architecture of an image that is for other processors than the host's, "" for others.
+// foreignImage returns the image's architecture if it differs from the host's, else "".
 func (c *Collector) foreignImage(ctx context.Context, ref string) string {
 	r, err := c.conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}, Verbose: true})
 	if err != nil {
