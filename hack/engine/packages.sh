@@ -33,6 +33,16 @@ jq jq
 LIST
 }
 
+needed_by_vm() {
+  cat <<'LIST'
+qemu-system-x86_64 qemu-system-x86
+/usr/lib/qemu/virtiofsd qemu-system-common
+mmdebstrap mmdebstrap
+mkfs.ext4 e2fsprogs
+busybox busybox-static
+LIST
+}
+
 # Compilers, an emulator for the other architecture, generators and linters. make test uses some of them if they are
 # installed.
 needed_by_verify() {
