@@ -198,7 +198,7 @@ func (x explainer) infer(f *Finding, code Code, text, evidence string) {
 	f.Evidence = append(f.Evidence, evidence)
 }
 
-// signalled explains a container whose status is that of a signal. A program can exit with such a status by itself.
+// signalled explains a container whose exit status stands for a signal. A program can exit with such a status by itself.
 func (x explainer) signalled(f *Finding, s *pod.ContainerStatus, signal unix.Signal, kills int, evidence []string) {
 	f.Code = Signalled
 	name := unix.SignalName(signal)
@@ -319,7 +319,7 @@ func (x explainer) journal(id, action string) (found *client.EngineEvent) {
 	return found
 }
 
-// eventsOf returns the events about an attempt of a container, from its start to that of the next.
+// eventsOf returns the events about an attempt of a container, from its start to the start of the next attempt.
 func (x explainer) eventsOf(s *pod.ContainerStatus) []kuberuntime.Event {
 	later := 0
 	for _, attempt := range x.p.Status.Attempts(s.Name) {
@@ -347,8 +347,8 @@ func (x explainer) eventsOf(s *pod.ContainerStatus) []kuberuntime.Event {
 	return events
 }
 
-// stoppedByRuntime explains an attempt that the pod runtime has ended, whose status alone looks like a crash. What it did
-// first is the cause: when that has ended the pod, there are more such events.
+// stoppedByRuntime explains an attempt that the pod runtime has ended. Its exit status alone looks like a crash. The first
+// killing event has the cause; if the whole pod ends, more such events follow.
 func (x explainer) stoppedByRuntime(f *Finding, c *v1.Container, s *pod.ContainerStatus) bool {
 	events := x.eventsOf(s)
 	first := slices.IndexFunc(events, func(e kuberuntime.Event) bool { return e.Reason == kuberuntime.EventKilling })

@@ -4,8 +4,8 @@
 // journal, and what the host has: cgroups, the kernel log, filesystems, ports, the CNI cache. Facts also name the sources
 // that could not be read. [Explain] draws conclusions from them and calls nothing, so that they can be recorded and tested.
 //
-// No verdict is drawn from text that a container, or who made it, controls: its log, its termination message, labels,
-// annotations. They are only shown. The package changes nothing.
+// Text that a container or its author controls is only shown: the log, the termination message, labels, annotations. No
+// verdict depends on it. The package changes nothing.
 package diagnose
 
 import (

@@ -170,7 +170,7 @@ func (x explainer) cannotRun(f *Finding, s *pod.ContainerStatus) {
 	}
 }
 
-// portTaken adds that another process has the port of a container, in the host's network or in that of its pod.
+// portTaken adds that another process has the port of a container, in the network of the host or of its pod.
 func (x explainer) portTaken(f *Finding, c plan.ContainerView) {
 	holders, where := x.p.Inside, "in the pod's network"
 	if x.p.Pod.Spec.HostNetwork {
@@ -293,7 +293,7 @@ func (x explainer) podFailure(e *kuberuntime.Event) Finding {
 	return f
 }
 
-// failedPort finds a port in what engines say of one that is taken.
+// failedPort finds the port in an engine's error about a taken port.
 var failedPort = lazyregexp.New(`(?:0\.0\.0\.0|::\]?|127\.0\.0\.1|\[::1\]|\d+\.\d+\.\d+\.\d+):(\d{1,5})\b`)
 
 // wantedPorts returns the ports of the containers of a pod that is not ready which do not run: those on the host, with the one in the
@@ -339,7 +339,7 @@ func repository(image string) string {
 	return name
 }
 
-// registryOf returns the host of an image's name, "" for that of docker.io.
+// registryOf returns the registry host in an image name, "" for docker.io.
 func registryOf(image string) string {
 	host, _, several := strings.Cut(image, "/")
 	if several && strings.ContainsAny(host, ".:") {

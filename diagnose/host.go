@@ -90,7 +90,7 @@ func (h Host) paused(pid int, id string) bool {
 	return version == 2 && h.counter(dir, "cgroup.events", "frozen") == 1
 }
 
-// counter reads a number of a file, which stands alone or after a key; 0 where there is none.
+// counter reads a number from a file, which contains it alone or after a key. It returns 0 if the number is missing.
 func (h Host) counter(dir, file, key string) uint64 {
 	text, err := bounded.ReadFile(h.path(filepath.Join(dir, file)), 1<<16)
 	if err != nil {
@@ -107,7 +107,7 @@ func (h Host) counter(dir, file, key string) uint64 {
 	return 0
 }
 
-// Filesystem is one that pods depend on.
+// Filesystem is a filesystem that pods depend on.
 type Filesystem struct {
 	Path          string
 	Space, Inodes float64 // the free share, 0 to 1
@@ -179,7 +179,7 @@ func (c *Collector) node(ctx context.Context) (n Node) {
 }
 
 // engineStarted returns when the process behind the endpoint, or the engine's behind the embedded shim, started. The
-// zero time stands for one that is not known, as where systemd listens for it.
+// zero time means unknown, for example because systemd holds the socket.
 func engineStarted(proc procfs.FS, booted time.Time, conn *client.Conn) (none time.Time) {
 	endpoint := conn.RuntimeEndpoint
 	if conn.Embedded {

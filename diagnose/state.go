@@ -78,8 +78,8 @@ func Word(d *kuberuntime.Description, c plan.ContainerView) string {
 	return container(d, c).Word()
 }
 
-// waits returns why a container waits for its start, and when that is tried again. One that has ended in a pod that is not
-// kept running does not wait.
+// waits returns why a container waits for its start, and when the next try is. An ended container of an
+// unmanaged pod does not wait.
 func waits(d *kuberuntime.Description, c plan.ContainerView) (reason string, next time.Time) {
 	if c.Status.Running() || c.Status.Exited() && !d.Managed || removed(d, c) {
 		return "", next
