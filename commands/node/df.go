@@ -95,7 +95,7 @@ type nodeDisk struct {
 	reclaimable map[string][]string // paths that gc would remove, by kind
 }
 
-// note returns what to say where a figure is not known. That a runtime does not have it is no failure.
+// note returns the text for an unknown figure. A runtime that does not implement the call is not a failure.
 func (n *nodeDisk) note(err error) string {
 	switch {
 	case err == nil:
@@ -228,7 +228,7 @@ func object(name, id string, active bool, size *output.DiskSize) output.DiskObje
 	return o
 }
 
-// writtenRounds is how often sizes of writable layers are asked for: our shim answers without those that it still counts.
+// writtenRounds bounds the requests for sizes of writable layers: our shim omits layers that it is still measuring.
 const writtenRounds = 5
 
 // ofContainers sums the writable layers of containers.
@@ -282,7 +282,7 @@ func (n *nodeDisk) elsewhere(name string) output.DiskUse {
 	return output.DiskUse{Type: name, Note: n.remote}
 }
 
-// ofLogs sums the log files of pods, one directory each, and those that the engine keeps for each container.
+// ofLogs sums the log directory of each pod and the engine's own log of each container.
 func (n *nodeDisk) ofLogs() output.DiskUse {
 	u := output.DiskUse{Type: "logs"}
 	if _, err := os.Stat(n.dirs.Logs); n.remote != "" && (err != nil || n.conn.Remote() != "") { // a container may have them

@@ -167,7 +167,7 @@ func (s *search) find(ctx context.Context, t whoTarget) ([]output.Owner, error) 
 	return []output.Owner{owner}, nil
 }
 
-// runtime lists containers and pods once. Where that fails, control groups still have ids.
+// runtime lists containers and pods once. If the runtime fails, cgroups still contain the ids.
 func (s *search) runtime(ctx context.Context) inventory {
 	if s.asked {
 		return s.list

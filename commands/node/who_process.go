@@ -63,8 +63,9 @@ func (s *search) owner(ctx context.Context, p hostproc.Process) (row output.Owne
 	return row, append(notes, s.serves(ctx, p)...)
 }
 
-// container names the container of a process. The outermost one counts: a container chooses the names of those
-// inside it. Only where crishim itself runs in one that its runtime does not know, as on a node of kind, the next.
+// container names the container of a process. The outermost container counts, because a container chooses the names of
+// the containers inside it. If crishim itself runs in a container that its runtime does not know, as on a node of kind,
+// the next container counts.
 func (s *search) container(ctx context.Context, p hostproc.Process, row *output.Owner) (notes []string) {
 	list := s.runtime(ctx)
 	ids := p.Group.IDs

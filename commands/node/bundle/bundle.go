@@ -80,7 +80,8 @@ type Result struct {
 	Seconds float64
 }
 
-// Collect adds parts to the report, all at the same time. Its error is that of ctx: that of a part is in its result.
+// Collect runs all parts concurrently and adds their results to the report. It returns the error of ctx; the error of a
+// part is in the part's Result.
 func (r *Report) Collect(ctx context.Context, parts []Part, done func(Result)) error {
 	results := make([]Result, len(parts))
 	var mu sync.Mutex

@@ -117,8 +117,7 @@ func (c *checker) streaming(ctx context.Context) output.Finding {
 	return ok(check, host+" can be reached")
 }
 
-// streamURL is the address of a port-forward to some ready pod, empty when
-// there is none.
+// streamURL returns the address of a port-forward to a ready pod, or "" without a ready pod.
 func (c *checker) streamURL(ctx context.Context) (string, error) {
 	pods, err := c.conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
 		State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY},

@@ -33,8 +33,8 @@ func (c *checker) binDirs() []string {
 	return []string{"/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"}
 }
 
-// cni checks the configuration that the runtime uses, where its status names it, and that
-// its plugins are installed. What is in the usual directory may be another tool's.
+// cni checks the CNI configuration that the runtime's status names, and that its plugins are installed. Files in the
+// default directory may belong to another tool.
 func (c *checker) cni() []output.Finding {
 	switch plugin := c.config.NetworkPlugin; {
 	case !c.local:
@@ -100,7 +100,7 @@ func (c *checker) plugins(name, dir string, types []string) output.Finding {
 	return ok("CNI", fmt.Sprintf("%s: %s", filepath.Join(dir, name), strings.Join(types, ", ")))
 }
 
-// addTypes adds those that are not there yet.
+// addTypes appends types without duplicates.
 func addTypes(types []string, more ...string) []string {
 	for _, t := range more {
 		if t != "" && !slices.Contains(types, t) {

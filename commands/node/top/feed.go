@@ -58,7 +58,7 @@ func newFeed(in *cli.Invocation, conn *client.Conn, filter *cli.Filter) *feed {
 	return &feed{in: in, conn: conn, filter: filter, local: strings.HasPrefix(at, "unix://"), sees: conn.SeesHost(), asked: make(chan struct{}, 1), disk: unknownNode()}
 }
 
-// lists asks for pods and containers, and for the status of those that have ended since.
+// lists asks for pods and containers, and for the status of newly ended containers.
 func (f *feed) lists(ctx context.Context) (Lists, error) {
 	var pods []*runtimeapi.PodSandbox
 	var podsErr error
@@ -92,7 +92,7 @@ func (f *feed) lists(ctx context.Context) (Lists, error) {
 			dead = append(dead, c)
 		}
 	}
-	// One that cannot be had is asked for again the next time.
+	// The next call asks again for a missing status.
 	if more, _ := cli.ContainerDetails(ctx, f.conn, dead, false); len(more) > 0 {
 		for id, s := range more {
 			if s.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
@@ -123,9 +123,8 @@ func (f *feed) changed(ctx context.Context) bool {
 	return err != nil || !maps.Equal(f.states, states(list.GetContainers()))
 }
 
-// stats asks for the counters of all containers. Those of pods have them on most runtimes, with the network, in one
-// call; what is in the metrics only, they are asked for now and then: most of what all this costs is the runtime's
-// reading of cgroups.
+// stats asks for the counters of all containers. On most runtimes ListPodSandboxStats has them all, with the network.
+// The metrics call for the rest is rare, because reading cgroups is most of the runtime's work.
 func (f *feed) stats(ctx context.Context) (Stats, error) {
 	if time.Since(f.extrasAt) >= extrasPeriod {
 		f.extras, f.extrasAt = cli.AskExtras(ctx, f.conn, false)(), time.Now()
@@ -264,8 +263,8 @@ func pace(used time.Duration) time.Duration {
 	return min(max(used*costShare, leastPause), mostPause)
 }
 
-// listPause returns how long events wait after lists that took so much of the processor. Where containers come and go all the
-// time, each event would ask for lists.
+// listPause returns how long events wait after lists that took the given CPU time. Otherwise, on a node with
+// constant changes, each event would ask for lists.
 func listPause(used time.Duration) time.Duration { return min(used*costShare, listPeriod) }
 
 // cpuTime is what the process has taken of the processors so far.

@@ -218,7 +218,7 @@ func (m *Model) choose(at int) {
 	m.first = min(max(min(m.first, at), at-space+1), max(len(m.rows)-space, 0))
 }
 
-// current is the selected row, nil where there is none.
+// current returns the selected row or nil.
 func (m *Model) current() *node {
 	if i := slices.IndexFunc(m.rows, m.isSelected); i >= 0 {
 		return m.rows[i]

@@ -21,7 +21,7 @@ import (
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// someLists are three pods: one that works, one with a container that was killed, one with a hostile name.
+// someLists has three pods: a healthy pod, a pod with a killed container, a pod with a hostile name.
 func someLists() Lists {
 	l := Lists{Known: output.Options{Now: now, Terminal: true, Statuses: map[string]*runtimeapi.ContainerStatusResponse{}, Members: map[string][]*runtimeapi.Container{}}}
 	pod := func(id, name string) {
@@ -220,7 +220,7 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// TestPausedGoesOn: the key for a pause ends that of a paused container.
+// TestPausedGoesOn: the pause key resumes a paused container.
 func TestPausedGoesOn(t *testing.T) {
 	m, r := newView(t, 80, 24)
 	l := someLists()
@@ -322,7 +322,7 @@ func TestASCII(t *testing.T) {
 	}
 }
 
-// What containers print or are called reaches no terminal as it is.
+// Output and names of containers are escaped before they reach the terminal.
 func TestHostileText(t *testing.T) {
 	m, r := newView(t, 80, 24)
 	if !strings.Contains(shown(m), `shop/evil\x1b[2J`) {

@@ -10,7 +10,7 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// Node is how the machine is: a message to the model. What is not known is below 0.
+// Node has the figures of the machine, as a message to the model. Unknown figures are negative.
 type Node struct {
 	Load                [3]float64
 	MemUsed, MemTotal   int64

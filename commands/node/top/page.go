@@ -27,7 +27,7 @@ type page struct {
 	ended     bool
 	cancel    context.CancelFunc
 	container *node // of a log
-	previous  bool  // the log is that of the attempt before
+	previous  bool  // the log belongs to the previous attempt
 
 	lines  []string // what the view shows
 	search string   // while it is set, the lines do not change

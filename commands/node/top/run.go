@@ -30,8 +30,8 @@ const framesPerSecond = 20
 // liveGC is GOGC for a view that may run all day: memory is worth more than the little time.
 const liveGC = 50
 
-// rendererEnds is how long bubbletea's renderer may go on after ReleaseTerminal: it stops the clock of the frames last, and
-// would stop that of the next renderer if the process were stopped before that.
+// rendererEnds is how long bubbletea's renderer may run after ReleaseTerminal. It stops its frame ticker last. If the
+// process were stopped before, it would later stop the ticker of the next renderer.
 const rendererEnds = 50 * time.Millisecond
 
 // Run shows the view until the user leaves it, whatever becomes of the runtime. The terminal is given back however

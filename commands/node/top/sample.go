@@ -24,7 +24,7 @@ type Stats struct {
 	At     time.Time
 	DiskAt time.Time // of the counters of disks, which are older
 	Usages []output.Usage
-	// Err is why there are none.
+	// Err says why Usages is empty.
 	Err string
 }
 
@@ -57,7 +57,7 @@ func plus[N int64 | float64](a, b N) N {
 	return a + b
 }
 
-// add adds a container to its pod, whose network is that of each of them.
+// add adds the figures of a container to its pod. Containers of a pod share its network, so network rates are not summed.
 func (f figures) add(c figures) figures {
 	f.cpu, f.memory, f.pids = plus(f.cpu, c.cpu), plus(f.memory, c.memory), plus(f.pids, c.pids)
 	f.reads, f.writes = plus(f.reads, c.reads), plus(f.writes, c.writes)
@@ -204,8 +204,8 @@ func sortTree(tree []*node, order int, reverse bool, held map[string]int) {
 	}
 }
 
-// visible are the rows of the tree: pods that match with all of their containers, others with
-// those that do. A filter opens what is folded.
+// visible returns the rows of the tree. A matching pod is shown with all of its containers, any other pod only with
+// matching containers. A filter unfolds pods.
 func visible(tree []*node, filter string, folded map[string]bool) (rows []*node) {
 	filter = strings.ToLower(filter)
 	matches := func(n *node) bool {

@@ -14,7 +14,7 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// What styles mean. The first 8 colours are those that the user has chosen for the terminal.
+// Styles use the first 8 colours, which the user's terminal theme defines.
 var (
 	strong   = lipgloss.NewStyle().Bold(true)
 	dim      = lipgloss.NewStyle().Faint(true)
@@ -78,7 +78,7 @@ func (m *Model) View() tea.View {
 	return v
 }
 
-// plain are ASCII characters for those that the view draws with.
+// plain has the ASCII replacements of the characters that the view draws with.
 var plain = map[rune]rune{'▾': 'v', '▸': '>', '─': '-', '…': '~', '▏': '_', '↵': '^', '▁': '.', '▂': '.', '▃': ':', '▄': ':', '▅': '|', '▆': '|', '▇': '#', '█': '#'}
 
 // drawable returns text for a terminal whose locale may not have UTF-8. Other characters become question marks.
@@ -147,7 +147,7 @@ type column struct {
 	value func(*node) string
 }
 
-// columns follow the name. What narrow terminals show as a sum, wide ones show in both directions.
+// columns follow the name. Narrow terminals show the sum of both directions, wide terminals show each direction.
 var columns = []column{
 	{title: "STATE", width: 12, until: 110, left: true, value: func(n *node) string { return n.look.State }},
 	{title: "STATE", width: 30, from: 110, left: true, value: func(n *node) string { return n.look.State }},
