@@ -40,8 +40,8 @@ type Description struct {
 
 const lastLines = 10
 
-// KnownPods lists the pods of the runtime, and those that were made here of which it has nothing, such as one whose
-// sandbox cannot be created.
+// KnownPods lists the pods of the runtime, and recorded pods of which it has nothing, for example because the sandbox
+// cannot be created.
 func (m *Manager) KnownPods(ctx context.Context) ([]*pod.Pod, error) {
 	pods, err := m.GetPods(ctx, true)
 	if err != nil {
@@ -145,7 +145,7 @@ func (m *Manager) probeOnce(ctx context.Context, d *Description) plan.Probes {
 	}
 }
 
-// guessedPod returns a manifest of what runs. That it has no mounts or probes does not mean that the pod has none.
+// guessedPod returns a manifest of the running containers. Mounts and probes cannot be guessed.
 func guessedPod(status *pod.Status) *v1.Pod {
 	p := restoredPod(status)
 	p.DeletionGracePeriodSeconds = nil

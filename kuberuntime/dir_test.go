@@ -149,7 +149,7 @@ func TestChangesThatKeepSizeAndTime(t *testing.T) {
 	m.wants("c", "a.yaml", "b.yaml", "c.yaml")
 }
 
-// TestDirectoryThatGoes: one that cannot be listed, or whose file system was unmounted, ends no pod.
+// TestDirectoryThatGoes: no pod ends because the directory cannot be listed or its file system was unmounted.
 func TestDirectoryThatGoes(t *testing.T) {
 	t.Parallel()
 	m := newManifests(t)
@@ -187,7 +187,7 @@ func TestDirectoryThatGoes(t *testing.T) {
 	m.wants("", "a.yaml", "b.yaml", "c.yaml")
 }
 
-// TestDirectoryBehindALink is the one that the link leads to at the moment, and keeps its name.
+// TestDirectoryBehindALink: a link to a directory is resolved at each pass, and keeps its name.
 func TestDirectoryBehindALink(t *testing.T) {
 	t.Parallel()
 	m := newManifests(t)

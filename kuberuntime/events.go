@@ -187,7 +187,7 @@ func podOf(status *pod.Status) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: status.Name, Namespace: status.Namespace, UID: types.UID(status.UID)}}
 }
 
-// halfEventLog bounds the file of a pod's events, and the one that was full before it.
+// halfEventLog bounds each of the two files of a pod's events: the current file and the full file before it.
 const halfEventLog = 128 << 10
 
 // AppendEvent keeps an event in the pod's directory, if there is one.

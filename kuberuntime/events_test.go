@@ -84,7 +84,7 @@ func TestEventsOfACrashLoop(t *testing.T) {
 	if diff := cmp.Diff([]string{"BackOff (x4)", "Created (x6)", "Exited (x5)", "Pulled (x6)", "SandboxCreated (x1)", "Started (x6)"}, got); diff != "" {
 		t.Error(diff)
 	}
-	// What was collected need not be remembered.
+	// The state forgets collected containers.
 	for _, c := range f.status(t, p).Containers[1:] {
 		if err := f.DeleteContainer(ctx, c.ID); err != nil {
 			t.Fatal(err)
@@ -157,7 +157,7 @@ func TestEventsOfManyWriters(t *testing.T) {
 			}
 		}
 	}
-	// The number of events after that of one alone fills one file at the most: a writer may come to it late.
+	// The concurrent events fill one file at most: a writer may get to write late.
 	count := map[string]int{"alone": 500}
 	write("alone", count["alone"])
 	var writing sync.WaitGroup
@@ -189,7 +189,8 @@ func TestEventsOfManyWriters(t *testing.T) {
 	}
 }
 
-// TestEndsOfWhatWasStarted: Docker gives what could not be started a time of its start. That has an event of its own.
+// TestEndsOfWhatWasStarted: a failed start has an event of its own, and is not reported as an end. Docker sets a start
+// time for it, too.
 func TestEndsOfWhatWasStarted(t *testing.T) {
 	t.Parallel()
 	w := stateWriter{pods: map[string]*trackedPod{}}

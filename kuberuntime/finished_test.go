@@ -229,8 +229,8 @@ func TestGarbageKeepsTheEnd(t *testing.T) {
 	}
 }
 
-// TestProbesOfTheNextProcess go on from the results of the one before: a container that has started is not killed, and one that was ready
-// is ready.
+// TestProbesOfTheNextProcess: probes continue from the results of the process before. A started container is not killed,
+// and a ready container stays ready.
 func TestProbesOfTheNextProcess(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

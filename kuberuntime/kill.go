@@ -251,7 +251,7 @@ func describeExit(out []byte, err error) error {
 	return err
 }
 
-// httpHook sends the request to the pod. Where the server of an HTTPS hook speaks plain HTTP it is sent again
+// httpHook sends the request to the pod. If the server of an HTTPS hook speaks plain HTTP, the request is sent again
 // without TLS, as the kubelet does for old manifests.
 func httpHook(ctx context.Context, h *v1.HTTPGetAction, podIP string, ports []v1.ContainerPort) error {
 	if cmp.Or(h.Host, podIP) == "" {

@@ -31,7 +31,7 @@ type Options struct {
 
 	Dirs pod.Dirs
 	Host criconfig.Host
-	// Auth finds the host's own credentials for an image; nil means that there are none.
+	// Auth finds the host's own credentials for an image. It may be nil.
 	Auth func(ctx context.Context, image string) (*runtimeapi.AuthConfig, error)
 	// Pull pulls an image, with progress for example; nil means PullImage.
 	Pull func(ctx context.Context, image string, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)

@@ -116,7 +116,7 @@ func (f *fixture) pause(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// listed returns a pod as the runtime lists it, nil where there is none or the runtime does not answer.
+// listed returns a pod as the runtime lists it, or nil if the pod is missing or the runtime does not answer.
 func (f *fixture) listed(ctx context.Context, p *v1.Pod) *pod.Pod {
 	pods, _ := f.GetPods(ctx, true)
 	for _, one := range pods {
@@ -459,7 +459,7 @@ func TestLeftLogsAreNoRestarts(t *testing.T) {
 	}
 }
 
-// TestDeadline has a pod that ended in time and one that did not.
+// TestDeadline has a pod that ended in time and a pod that did not.
 func TestDeadline(t *testing.T) {
 	t.Parallel()
 	for _, inTime := range []bool{true, false} {

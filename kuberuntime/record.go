@@ -23,8 +23,8 @@ import (
 
 // Record is a pod's manifest as its directory keeps it, for commands that are given only a name.
 type Record struct {
-	// Runtimes are all that have the pod, by their identity. A uid is that of the manifest: pods of two runtimes share
-	// the directory.
+	// Runtimes are all runtimes that have the pod, by identity. The UID comes from the manifest, so pods of two runtimes
+	// share the directory.
 	Runtimes map[string]RuntimeRecord `json:"runtimes"`
 	Pod      *v1.Pod                  `json:"pod"`
 	// Started is when the first of the pod's sandboxes was created; it may be collected since.
@@ -159,7 +159,7 @@ func (m *Manager) removeDirs(ctx context.Context, uid string) (err error) {
 	return nil
 }
 
-// Record reads what is kept of a pod; ErrNoRecord says that there is none.
+// Record reads the record of a pod. It returns ErrNoRecord for an unknown pod.
 func (m *Manager) Record(uid string) (*Record, error) { return readRecord(m.o.Dirs, uid) }
 
 func readRecord(d pod.Dirs, uid string) (*Record, error) {

@@ -140,7 +140,7 @@ func TestDeleteContainerRefusesARunningOne(t *testing.T) {
 		t.Errorf("got %v, want a refusal", err)
 	}
 	f.stub.Exit(a.ID, 0)
-	for range 2 { // one that is gone is as good as removed
+	for range 2 { // removing a missing container succeeds
 		if err := f.DeleteContainer(ctx, a.ID); err != nil {
 			t.Error(err)
 		}

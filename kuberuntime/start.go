@@ -291,7 +291,7 @@ func legacyLogName(name, namespace, container, id string) string {
 }
 
 // crashWait returns an error while a container that ended waits for its next start, as the kubelet's
-// doBackOff. For one that was just killed by its probe the end before counts.
+// doBackOff.
 func (m *Manager) crashWait(p *v1.Pod, c *v1.Container, last *pod.ContainerStatus) error {
 	if last == nil {
 		return nil
@@ -384,7 +384,7 @@ func (b *backoff) reset(key string) {
 // forgotten reports whether a failure at the given time comes long after the one before.
 func forgotten(e backoffEntry, at time.Time) bool { return at.Sub(e.last) > 2*backoffMax }
 
-// collect drops old entries, but not those that may still wait after a late failure.
+// collect drops old entries. It keeps entries twice as long as forgotten, because a container may fail late.
 func (b *backoff) collect(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -180,7 +180,7 @@ type trackedPod struct {
 	lock    *filelock.Lock // nil while there is no directory, or another process manages the pod
 	pod     *v1.Pod
 	status  *pod.Status
-	waiting map[string]wait // by container; of one that runs or is not to run it is out of date
+	waiting map[string]wait // by container; outdated for a container that runs or is not to run
 	written []byte
 	kept    *PodState       // as written, also by an earlier process; nil until it was read
 	ended   map[string]bool // containers whose end an event tells, by id; nil until the events were read
@@ -246,8 +246,8 @@ func (m *Manager) recall(ctx context.Context, p *v1.Pod, status *pod.Status) err
 // lostExitCode is the kubelet's for a container that vanished.
 const lostExitCode = 137
 
-// lastState reads the state of a pod that this runtime, or the one at its place before it was rebuilt, has had; nil where
-// there is none.
+// lastState reads the last state of a pod of this runtime, or of the runtime that had this endpoint before. It returns
+// nil for a pod without a state.
 func (m *Manager) lastState(own identity, uid string) (*PodState, error) {
 	keys := []string{own.key}
 	if record, err := m.Record(uid); err == nil {

@@ -200,8 +200,8 @@ func TestStateFilesThatAreDirectoriesAreRemoved(t *testing.T) {
 	}
 }
 
-// Of the states that one runtime has under several names, as a socket at two paths, the one that is kept is read, or the
-// last that was written, and a damaged one hides none.
+// A runtime with a socket at two paths has several states of a pod. ReadState returns the locked state, else the newest,
+// and ignores damaged files.
 func TestTheNewestStateOfARuntimeIsRead(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -236,7 +236,7 @@ func TestTheNewestStateOfARuntimeIsRead(t *testing.T) {
 	}
 }
 
-// A record that is another pod's, or whose names lead elsewhere, is none: logs are removed by its names.
+// A record of another pod, or with names that escape the directory, is ignored: logs are removed by its names.
 func TestRecordsOfOtherPodsAreNone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

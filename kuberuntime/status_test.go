@@ -36,7 +36,7 @@ func TestStatusOfAPodWithoutLabels(t *testing.T) {
 	}
 }
 
-// Where no annotation counts the restarts, as in a pod of runp, the attempt does.
+// Without an annotation, as in a pod of runp, the attempt is the number of restarts.
 func TestRestartsOfAContainerWithoutAnnotations(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

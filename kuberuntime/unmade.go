@@ -24,8 +24,8 @@ type Unmade struct {
 	Reason string    // why it has none: FailedCreatePodSandBox or FailedMount; "" while nothing has failed
 }
 
-// FindUnmade returns the recorded pods that may have no sandbox yet, without those that has reports. It reads files only: the
-// pods can be another runtime's, see IsUnmade.
+// FindUnmade returns recorded pods that may have no sandbox yet, except pods for which has returns true. It only reads
+// files. The pods may belong to another runtime; see IsUnmade.
 func FindUnmade(d pod.Dirs, has func(uid string) bool) (found []Unmade) {
 	uids, _ := listDir(d.Pods())
 	for _, uid := range uids {
@@ -61,7 +61,7 @@ func (m *Manager) IsUnmade(ctx context.Context, u Unmade) bool {
 	return err == nil && len(sandboxes)+len(containers) == 0
 }
 
-// LivePods lists the pods of the runtime, and those that have no sandbox yet.
+// LivePods lists the pods of the runtime, and pods without a sandbox yet.
 func (m *Manager) LivePods(ctx context.Context) ([]*pod.Pod, error) {
 	pods, err := m.GetPods(ctx, true)
 	if err != nil {

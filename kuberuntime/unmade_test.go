@@ -17,7 +17,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// TestFindUnmade: a record alone is no pod. It is that of one which could not get a sandbox, or of one that another tool removed.
+// TestFindUnmade: a record belongs to an unmade pod, or to a pod that another tool removed.
 func TestFindUnmade(t *testing.T) {
 	t.Parallel()
 	d := pod.Dirs{Root: t.TempDir()}

@@ -76,7 +76,7 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, listed *
 		m.reportEnds(p, current)
 		view := m.View(p, current)
 		m.recordState(ctx, p, current, nil) // not before: what Up has seen is in the state
-		// What runs before the first step may be what that step replaces.
+		// The first step may replace the containers that run before it.
 		if !first {
 			if done, err := isUp(p, view, current, w.Until, ended); done || err != nil {
 				return view, current, err
@@ -248,8 +248,8 @@ func (m *Manager) RemoveReplaced(ctx context.Context, p *v1.Pod) (replaced bool,
 	return len(old) > 0, listed, nil
 }
 
-// Requests returns the requests that create a pod, to be shown: values from Secrets are masked. What only a running pod
-// has, such as its address, is left out.
+// Requests returns the requests that create a pod, for display. Values from Secrets are masked. Facts of a running pod,
+// such as its address, are omitted.
 func Requests(p *v1.Pod, set *manifest.Set, host criconfig.Host, dirs pod.Dirs) (*runtimeapi.RunPodSandboxRequest, []*runtimeapi.CreateContainerRequest, error) {
 	masked := *set
 	masked.Secrets = map[string]*v1.Secret{}

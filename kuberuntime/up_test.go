@@ -16,7 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// upSoon is an Up that has to end: one that looks again and again without an end fails the test.
+// upSoon fails the test if Up does not end.
 func upSoon(t *testing.T, up func(context.Context) error) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

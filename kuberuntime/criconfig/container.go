@@ -198,7 +198,7 @@ func hugepageLimits(limits v1.ResourceList, sizes []int64) []*runtimeapi.Hugepag
 	sizes = slices.Clone(sizes)
 	for _, size := range slices.Sorted(maps.Keys(asked)) {
 		if !slices.Contains(sizes, size) {
-			sizes = append(sizes, size) // the runtime says that there are none
+			sizes = append(sizes, size) // the runtime refuses a size that the host does not have
 		}
 	}
 	var out []*runtimeapi.HugepageLimit

@@ -189,8 +189,8 @@ func formatMap(m map[string]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Resource returns the value of a resourceFieldRef, rounded up to the divisor. Where no limit is
-// set it is what the host has.
+// Resource returns the value of a resourceFieldRef, rounded up to the divisor. Without a limit it is the capacity of
+// the host.
 func Resource(c *v1.Container, host Host, ref *v1.ResourceFieldSelector) (string, error) {
 	if c == nil {
 		return "", fmt.Errorf("no container %s", ref.ContainerName)

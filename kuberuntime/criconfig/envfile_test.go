@@ -65,7 +65,7 @@ func FuzzEnvFileValue(f *testing.F) {
 	})
 }
 
-// TestFileKeys has what a variable gets from a file that is there, one that is not, and before the pod has files.
+// TestFileKeys covers an existing file, a missing file, and a pod without files yet.
 func TestFileKeys(t *testing.T) {
 	t.Parallel()
 	files := Files(func(volume, path string) ([]byte, error) {

@@ -31,7 +31,7 @@ type Host struct {
 	LimitedSwap, SingleProcessOOMKill bool
 }
 
-// ReadHost reads what pods may refer to of this host. What cannot be read stays empty.
+// ReadHost reads the facts of this host that pods may refer to. Unreadable facts stay empty.
 func ReadHost() (Host, error) {
 	name, err := os.Hostname()
 	if err != nil {

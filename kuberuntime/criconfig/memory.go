@@ -16,8 +16,9 @@ const (
 	swapMaxFile  = "memory.swap.max"
 )
 
-// limitMemory sets how a container may swap, and what the kernel kills of one that is out of memory: all of it, unless the
-// host is set to SingleProcessOOMKill. With cgroup v1 only a memory limit limits swap, too.
+// limitMemory sets the swap limit and the OOM group of a container. When a container is out of memory, the kernel kills
+// all of its processes, unless the host is set to SingleProcessOOMKill. With cgroup v1, swap is limited only together with
+// memory.
 func limitMemory(r *runtimeapi.LinuxContainerResources, p *v1.Pod, c *v1.Container, host Host) {
 	if !host.CgroupV2 {
 		if host.SwapControl {

@@ -150,7 +150,7 @@ func TestHugePages(t *testing.T) {
 		"{}":                   "64KB=0 2MB=0 1GB=0",
 		"{hugepages-2Mi: 4Mi}": "64KB=0 2MB=4194304 1GB=0",
 		"{hugepages-1024Mi: 1Gi, hugepages-64Ki: 64Ki}": "64KB=65536 2MB=0 1GB=1073741824",
-		"{hugepages-32Mi: 64Mi}":                        "64KB=0 2MB=0 1GB=0 32MB=67108864", // the runtime says that there are none
+		"{hugepages-32Mi: 64Mi}":                        "64KB=0 2MB=0 1GB=0 32MB=67108864", // the runtime refuses it
 	} {
 		p, _ := parse(t, "  containers: [{name: main, image: busybox, resources: {limits: "+limits+"}}]")
 		var got []string

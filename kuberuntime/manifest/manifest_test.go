@@ -265,8 +265,7 @@ func TestParseReportsEverything(t *testing.T) {
 	}
 }
 
-// TestProblemsComeInOneOrder, however often they are asked for: that of the input, and of the names
-// where that has none.
+// TestProblemsComeInOneOrder: problems are listed in the order of the input, and keys of maps in the order of names.
 func TestProblemsComeInOneOrder(t *testing.T) {
 	t.Parallel()
 	const text = `{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {a b: c, d e: f}}, spec: {

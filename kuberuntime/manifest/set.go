@@ -321,8 +321,8 @@ func (p *parser) addList(src Source, list map[string]any, kind string) {
 	}
 }
 
-// addObject adds an object that is well formed and the first of its name. One that pods refer to is
-// checked, too: a name or a key that an API server refuses could never be referred to there.
+// addObject adds an object that is well formed and the first of its name. Names and keys of ConfigMaps and Secrets are
+// checked, too: an API server would refuse them.
 func (p *parser) addObject(src Source, kind string, object map[string]any) {
 	switch kind {
 	case "Pod":
@@ -330,7 +330,7 @@ func (p *parser) addObject(src Source, kind string, object map[string]any) {
 		if !p.decode(src, kind, object, pod) {
 			return
 		}
-		// What some cluster once observed and decided says nothing about this host.
+		// The status in the manifest comes from a cluster and says nothing about this host.
 		pod.Status = v1.PodStatus{}
 		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = nil, nil
 		p.Pods = append(p.Pods, Pod{Pod: pod, Source: src})

@@ -292,7 +292,7 @@ func (v *validator) podSecurity(path *field.Path) {
 			continue
 		}
 		v.unique(at, seen, sysctl.Name)
-		// What would change the host instead of the pod is refused.
+		// Sysctls that would change the host instead of the pod are refused.
 		name := strings.ReplaceAll(sysctl.Name, "/", ".")
 		switch {
 		case !sysctlName.MatchString(sysctl.Name):

@@ -178,7 +178,7 @@ func TestJobs(t *testing.T) {
 	}
 }
 
-// TestNodeLabels count as those that every node has.
+// TestNodeLabels: selectors and affinity match the labels that this node is given.
 func TestNodeLabels(t *testing.T) {
 	t.Parallel()
 	text := minimal + `

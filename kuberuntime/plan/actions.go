@@ -64,7 +64,7 @@ type Kill struct {
 type Actions struct {
 	KillPod       bool
 	CreateSandbox bool
-	SandboxID     string // the sandbox to keep, or the one that is replaced
+	SandboxID     string // the sandbox to keep or to replace
 	Attempt       uint32
 	SandboxReason string // why it is created or killed
 	Kill          []Kill
@@ -200,7 +200,7 @@ func (c computation) newSandbox() {
 // computeInitContainerActions. Only containers of the current sandbox count: a new sandbox begins at the first again.
 func (c computation) initContainers() bool {
 	list := c.pod.Spec.InitContainers
-	reached := len(list) // the last one that was ever started; all, where a regular container followed
+	reached := len(list) // the last started init container; len(list) if a regular container was created
 	if !mainsExist(c.pod, c.status) {
 		reached--
 		for reached >= 0 && c.initStatus(reached) == nil {
@@ -250,7 +250,7 @@ func (c computation) initDone(i int) bool {
 		c.SandboxReason = "init container " + container.Name + " failed"
 		return false
 	}
-	// One that was only created could not be started: creating and starting are one step here.
+	// Creating and starting are one step here: the start of a container that is only created has failed.
 	c.StartInit = append(c.StartInit, i)
 	c.killUnknown(container, status)
 	return false

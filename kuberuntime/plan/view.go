@@ -11,7 +11,7 @@ import (
 
 type ContainerView struct {
 	Container                *v1.Container
-	Status                   *pod.ContainerStatus // newest attempt, nil if there is none
+	Status                   *pod.ContainerStatus // newest attempt or nil
 	Init, Sidecar, Ephemeral bool
 	Started, Ready           bool
 }

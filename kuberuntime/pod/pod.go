@@ -280,7 +280,7 @@ func (s *Status) Started() time.Time {
 	return time.Unix(0, s.Sandboxes[len(s.Sandboxes)-1].GetCreatedAt())
 }
 
-// IsSidecar reports whether an init container is a restartable one, which runs next to those that follow.
+// IsSidecar reports whether an init container is restartable. It keeps running while later containers run.
 func IsSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }

@@ -189,7 +189,7 @@ func (w *worker) firstDelay(period time.Duration) time.Duration {
 	return left
 }
 
-// startTime is how long a command counts as being started: one that runs longer delays no other.
+// startTime is how long a command counts as being started. Longer commands do not delay others.
 const startTime = time.Second
 
 // start waits until few enough other commands are being started. The start of a process in a container takes much

@@ -133,8 +133,8 @@ func grpcHealth(ctx context.Context, address string, service *string) error {
 	return nil
 }
 
-// setHeaders sets the manifest's headers, and the kubelet's User-Agent and Accept where there are none. An empty
-// one of these in the manifest sends none.
+// setHeaders sets the manifest's headers, and defaults User-Agent and Accept to the kubelet's. An empty value
+// in the manifest drops the header.
 func setHeaders(req *http.Request, agent string, headers []v1.HTTPHeader) {
 	for _, h := range headers {
 		if strings.EqualFold(h.Name, "Host") {

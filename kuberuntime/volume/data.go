@@ -202,8 +202,7 @@ func swap(root *os.Root, target string) error {
 	return root.Rename(tmp, dataLink)
 }
 
-// linkNames makes the links that are missing, and removes those that lead nowhere and what
-// earlier calls wrote, whether they came to their end or not.
+// linkNames creates missing links. It removes dangling links and the directories of earlier calls, complete or not.
 func linkNames(root *os.Root, fresh string, want files) error {
 	tops := map[string]bool{}
 	for name := range want {

@@ -106,7 +106,7 @@ func (m *Maker) subPath(volume Made, sub, target string, mode *v1.MountPropagati
 		return "", errNoMount
 	}
 	if err == nil && ptr.Deref(mode, v1.MountPropagationNone) != v1.MountPropagationBidirectional {
-		// What is mounted below the volume arrives, but unmounting ours leaves that of others.
+		// As a slave, the mount receives mounts below the volume, and unmounting it does not unmount others.
 		err = unix.Mount("", target, "", unix.MS_SLAVE, "")
 	}
 	if err != nil {
@@ -117,8 +117,7 @@ func (m *Maker) subPath(volume Made, sub, target string, mode *v1.MountPropagati
 
 func descriptor(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
-// bind mounts what is open at target, as a directory or as a file. What an earlier attempt
-// of the container, or of this process, left there stays if it is the same.
+// bind mounts the file or directory behind fd at target. It keeps the same mount of an earlier attempt or process.
 func (m *Maker) bind(fd int, target string) error {
 	var want, have unix.Stat_t
 	if err := unix.Fstat(fd, &want); err != nil {

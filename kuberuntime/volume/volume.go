@@ -73,8 +73,8 @@ func (m *Maker) Plan(p *v1.Pod) map[string]Made {
 	return out
 }
 
-// Setup makes all volumes of a pod, or brings the files of those that carry data up to
-// date. It may be called for a running pod. It is the mounting part of the kubelet's volumeManager.
+// Setup creates all volumes of a pod, or updates the files of existing data volumes. It may be called for a running
+// pod. It is the mounting part of the kubelet's volumeManager.
 func (m *Maker) Setup(p *v1.Pod, set *manifest.Set) (map[string]Made, error) {
 	if err := os.MkdirAll(m.Dirs.Pod(string(p.UID)), 0o750); err != nil {
 		return nil, fmt.Errorf("make the pod's directory: %w", err)
@@ -148,8 +148,8 @@ func openTo(dir string, group *int64) error {
 	return os.Chmod(dir, mode)
 }
 
-// claimDir makes a claim's directory where there is none. Pods may share it and come up at the same time, so that it is not
-// moved into its place. Other users of the host do not come through the directory of the namespace.
+// claimDir creates a missing directory of a claim. Pods that share it may start at the same time, so it is created in
+// place and not renamed. The directory of the namespace keeps out other users of the host.
 func claimDir(dir string, group *int64) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
 		return err

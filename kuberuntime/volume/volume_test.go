@@ -519,7 +519,7 @@ func TestMounts(t *testing.T) {
 		if diff := cmp.Diff(c.want, got, protocmp.Transform()); diff != "" {
 			t.Errorf("%s: %s", c.name, diff)
 		}
-		// What only the runtime or the container's variables know is as it is written.
+		// Values that only the runtime or the container's variables know stay as written.
 		want := proto.Clone(c.want).(*runtimeapi.Mount)
 		want.HostPath = strings.ReplaceAll(want.HostPath, "pod1", "$(NAME)")
 		if want.Image != nil {
