@@ -139,8 +139,8 @@ func completeContainer(container *runtimeapi.ContainerConfig, pod *runtimeapi.Po
 	}
 }
 
-// completeAttempt sets the attempt after the last one that has ended in the pod. It keeps the number of one that has not
-// ended, so that the runtime refuses the container.
+// completeAttempt sets the attempt after the last ended attempt in the pod. It reuses the number of a running attempt, so
+// that the runtime refuses the container.
 func completeAttempt(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandbox, container *runtimeapi.ContainerConfig) error {
 	earlier, err := conn.AttemptsOf(ctx, pod, container.GetMetadata().GetName())
 	for _, c := range earlier {

@@ -7,7 +7,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestImagesAreRememberedAsTheUserCalledThem: the container's, and those that it mounts.
+// TestImagesAreRememberedAsTheUserCalledThem: the container's image, and the images that it mounts.
 func TestImagesAreRememberedAsTheUserCalledThem(t *testing.T) {
 	t.Parallel()
 	config := &runtimeapi.ContainerConfig{

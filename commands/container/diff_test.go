@@ -60,7 +60,7 @@ func TestChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	// Where something is mounted the runtime has created files and directories.
+	// The runtime creates files and directories as mount points.
 	write("low/run/x", "up/run/secrets/token", "up/etc/hosts", "up/tmp/written", "up/zz\xff/no UTF-8")
 	for _, dir := range []string{"up/run/cache/deep", "up/mnt", "low/owned", "up/owned", "up/emptied"} {
 		if err := os.MkdirAll(filepath.Join(base, dir), 0o755); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/crishim/crishim/logfile"
 )
 
-// An engine's tail is that of both streams, and its end is not the one asked for.
+// An engine counts the tail over both streams and up to the end of the log, whatever --stream and --until ask for.
 func TestLastLines(t *testing.T) {
 	t.Parallel()
 	log := []logfile.Entry{}
@@ -62,7 +62,7 @@ func TestLastLines(t *testing.T) {
 	}
 }
 
-// TestALineWithoutAnEnd: one that a container never ends is shown in lines as long as are kept.
+// TestALineWithoutAnEnd: an endless line is shown in lines of maxPending bytes.
 func TestALineWithoutAnEnd(t *testing.T) {
 	var out bytes.Buffer
 	w := &logWriter{out: &out, err: io.Discard, o: logsOptions{timestamps: true}, left: -1, pending: lines{}}

@@ -176,7 +176,7 @@ func (r *runner) start(ctx context.Context) (err error) {
 	return err
 }
 
-// podNamed returns a sandbox with the name and namespace of m, nil if there is none.
+// podNamed returns a sandbox with the name and namespace of m, or nil.
 func podNamed(ctx context.Context, conn *client.Conn, m *runtimeapi.PodSandboxMetadata) (*runtimeapi.PodSandbox, error) {
 	pods, err := conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	for _, p := range pods.GetItems() {

@@ -72,7 +72,7 @@ func missingOf(state *kuberuntime.PodState, newest map[string]*runtimeapi.Contai
 		probed = probed || c.Probed && !c.Ephemeral
 		running := newest[c.Name].GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
 		switch {
-		case c.Ephemeral, c.Init && !c.Sidecar: // an init container has run before those that matter
+		case c.Ephemeral, c.Init && !c.Sidecar: // an init container has run before the regular containers
 		case kube.IsPaused(newest[c.Name]):
 			missing = append(missing, fmt.Sprintf("container %s is paused", c.Name))
 		case !running && c.Waiting != "":

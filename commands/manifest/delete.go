@@ -145,7 +145,8 @@ func (o *deleteOptions) run(ctx context.Context, printer *cli.Printer, connector
 	return cli.Join(missing, o.remove(ctx, printer, r, found))
 }
 
-// replicas returns the names of all pods of the workloads. Of a workload without pods it is that of the first, which is missing then.
+// replicas returns the names of all pods of the workloads. For a workload without pods it returns the name of the first
+// replica, which is then reported as missing.
 func (o *deleteOptions) replicas(r *podRuntime, pods []*pod.Pod) (names []string) {
 	missing := maps.Clone(o.workloads)
 	for _, p := range pods {

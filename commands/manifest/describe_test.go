@@ -260,7 +260,7 @@ Events:
 	}
 }
 
-// TestNobodyKeepsThePod: what nobody probes or starts again is said, and a probe's result is that of one attempt.
+// TestNobodyKeepsThePod: describe says that an unmanaged pod is not probed or restarted, and probes once itself.
 func TestNobodyKeepsThePod(t *testing.T) {
 	t.Parallel()
 	d := described(&pod.ContainerStatus{State: runtimeapi.ContainerState_CONTAINER_RUNNING, StartedAt: time.Unix(940, 0)}, func(d *kuberuntime.Description) {

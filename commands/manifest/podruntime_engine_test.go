@@ -293,7 +293,7 @@ spec:
 			t.Errorf("got %v, want the pod among those that run", pods)
 		}
 
-		// The log of one that ends ends.
+		// Following a log ends with its container.
 		var stdout, stderr bytes.Buffer
 		must("logs", r.GetContainerLogs(ctx, job, logfile.Options{Tail: -1, Follow: true}, &stdout, &stderr))
 		if stdout.String() != "out\n" || stderr.String() != "err\n" {

@@ -160,7 +160,7 @@ func (o *syncOptions) run(ctx context.Context, printer *cli.Printer, connector *
 	return nil
 }
 
-// statusLines writes each event as a line. It omits a warning that repeats the last line of its container, such as that
+// statusLines writes each event as a line. It omits a warning that repeats the last line of its container, for example
 // of a probe that fails every second.
 func statusLines(printer *cli.Printer) func(kuberuntime.Event) {
 	type subject struct{ namespace, pod, container string }

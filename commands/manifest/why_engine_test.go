@@ -53,8 +53,8 @@ type death struct {
 	because  string // a pattern for the text with the evidence
 }
 
-// deaths are those that apply makes, which leaves them. REGISTRY is one that is open, PRIVATE one that asks for a login, PORT
-// one that the test listens on.
+// deaths are pods that apply creates and does not restart. REGISTRY is an open registry, PRIVATE a registry with a login,
+// PORT a port that the test listens on.
 var deaths = map[string]death{
 	"fine":          {manifest: `command: [sleep, "1000"]`},
 	"done":          {manifest: `command: ["true"]`},
@@ -88,7 +88,7 @@ var deaths = map[string]death{
 	"orphan":        {manifest: `command: [sleep, "1000"]`, want: "error sandbox-gone"},
 }
 
-// kept are those that sync keeps trying to run.
+// kept are pods that sync restarts.
 var kept = map[string]death{
 	"loop":    {manifest: `command: [sh, -c, "exit 5"]`, pod: "restartPolicy: Always, ", want: "error exited", because: "status 5.*it starts again in"},
 	"live":    {manifest: `command: [sleep, "1000"], livenessProbe: {exec: {command: [sh, -c, "echo no pulse; false"]}, periodSeconds: 1, failureThreshold: 1}`, pod: "terminationGracePeriodSeconds: 0, ", want: "error killed-by-probe", because: "(?s)liveness probe.*no pulse"},
@@ -249,7 +249,7 @@ func (e *ownEngine) start() {
 	e.cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin", "TMPDIR="+e.dir)
 	var said test.Buffer
 	e.cmd.Stdout, e.cmd.Stderr = &said, &said
-	for _, file := range []string{"p", "e/containerd/containerd.pid"} { // of one that was killed
+	for _, file := range []string{"p", "e/containerd/containerd.pid"} { // of a killed engine
 		e.must(os.RemoveAll(filepath.Join(e.dir, file)))
 	}
 	e.must(e.cmd.Start())
@@ -473,8 +473,8 @@ func (w *stage) report() diagnose.Report {
 	return report
 }
 
-// expect waits until each pod has its verdict: an end reaches a runtime's lists after the call. Of one that sync starts again, or
-// whose signal is in the engine's journal, which soon forgets, it is enough to have seen it.
+// expect waits until each pod has its verdict: an end reaches a runtime's lists after the call. A pod
+// that sync restarts, or whose signal is in the engine's short journal, needs its verdict only once.
 func (w *stage) expect(pods map[string]death) {
 	w.Helper()
 	wrong := map[string]string{}
@@ -522,7 +522,7 @@ func (d death) differs(name string, found []diagnose.Finding, names *strings.Rep
 	return ""
 }
 
-// whyRegistries are an open registry, which has an image for other processors only, and one that asks for a login.
+// whyRegistries starts an open registry, which has an image for other processors only, and a registry with a login.
 func whyRegistries(t *testing.T) (open, private string) {
 	t.Helper()
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))

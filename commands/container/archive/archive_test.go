@@ -172,7 +172,7 @@ func pack(t *testing.T, entries ...tar.Header) io.Reader {
 	return &b
 }
 
-// What a container sends must not touch anything outside of the directory.
+// Entries from a container must not touch anything outside of the directory.
 func TestUnpackStaysInside(t *testing.T) {
 	file := func(name string) tar.Header { return tar.Header{Typeflag: tar.TypeReg, Name: name} }
 	link := func(name, to string) tar.Header {
@@ -283,7 +283,7 @@ func (s *swapper) Write(b []byte) (int, error) {
 	return s.Buffer.Write(b)
 }
 
-// What is packed stays below its directory, however the directory changes.
+// Packing stays below its directory while a container replaces parts of it.
 func TestPackStaysInside(t *testing.T) {
 	replace := func(t *testing.T, old, to string) {
 		t.Helper()

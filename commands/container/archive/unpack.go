@@ -34,7 +34,7 @@ type Options struct {
 	Owner func(uid, gid int) (int, int)
 	// Skipped is called for each skipped entry. It may be nil.
 	Skipped func(name, why string)
-	// Where is the directory in errors; the default is its name.
+	// Name of the directory in errors; the default is the name of the root.
 	Where string
 }
 

@@ -2,8 +2,7 @@ package procroot
 
 import "testing"
 
-// FuzzIDMap: an owner that the container has is the same again after the way to
-// this machine and back; one that it has not stays nobody's.
+// FuzzIDMap: an ID of the container is unchanged after mapping it to the host and back. Unmapped IDs stay unmapped.
 func FuzzIDMap(f *testing.F) {
 	f.Add([]byte("         0     100000      65536\n"), 7)
 	f.Add([]byte("0 1000 1\n1 100000 65536\n"), 0)
