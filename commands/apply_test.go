@@ -271,8 +271,7 @@ spec:
   containers: [{name: main, image: "busybox:1"}]
 `
 
-// TestApplyWaitsForJobs: the status of apply --wait is that of the job, wherever the flag
-// stands, and what a failed one leaves is said.
+// TestApplyWaitsForJobs: apply --wait fails if the job fails, and lists the containers that a failed job leaves.
 func TestApplyWaitsForJobs(t *testing.T) {
 	t.Parallel()
 	cases := []struct {

@@ -130,8 +130,8 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// Where a name cannot be typed, the id is offered: one with control characters would be
-// another name on the line, and one with a dash a flag.
+// Completion offers the ID for a name that cannot be typed: control characters would change the name on the line, and a
+// leading dash would make it a flag.
 func TestCompleteNamesThatCannotBeTyped(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"evil\x1b[2J\nname", "--all", "-f", ":files", "a\tb", "\u202eabc"} {

@@ -13,8 +13,8 @@ import (
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// What crictl is known to do wrong, as far as no other test shows that
-// crishim does not; the whole list is in docs/crictl.md.
+// Known faults of crictl that crishim does not have, unless another test covers them. The whole list is in
+// docs/crictl.md.
 
 func TestNamesOnARuntimeThatIgnoresFilters(t *testing.T) {
 	c := withStub(t, stubcri.Options{IgnoreFilters: true})
@@ -132,7 +132,7 @@ func TestRuntimeThatLeavesEverythingEmpty(t *testing.T) {
 	}
 }
 
-// What is there of several targets is shown, also where one is missing.
+// A missing target does not hide the others.
 func TestStatsWithoutOneOfSeveral(t *testing.T) {
 	t.Parallel()
 	c := withStub(t, stubcri.Options{})

@@ -102,7 +102,7 @@ func TestSuiteOfCrictlIsForCrictlOnly(t *testing.T) {
 	}
 }
 
-// The span of a command has the verb's name, those of its calls that of the call.
+// The span of a command is named after the verb, the span of a call after the call.
 func TestSpansOfCrictlsSuite(t *testing.T) {
 	t.Parallel()
 	for line, call := range map[string]string{"version": "Version", "pods": "ListPodSandbox"} {

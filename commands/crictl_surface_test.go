@@ -18,7 +18,7 @@ import (
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// What several verbs of crictl have.
+// Flags that several verbs of crictl share.
 const (
 	crictlTLS    = " tls-ca tls-cert tls-key tls-sni/tls-server-name transport/r"
 	crictlPull   = " creds auth username/u pull-timeout/pt"
@@ -71,8 +71,7 @@ var crictlVerbs = map[string]string{
 const crictlGlobals = "config/c runtime-endpoint/r image-endpoint/i timeout/t debug/D max-retries profile-cpu profile-mem " +
 	"enable-tracing tracing-endpoint tracing-sampling-rate-per-million help/h version/v"
 
-// Who comes from crictl finds every verb and flag under the names they know,
-// long and short.
+// Every verb and flag of crictl exists under its names, long and short.
 func TestEveryVerbAndFlagOfCrictl(t *testing.T) {
 	app := cli.NewApp(testProcess(), true, groups())
 	hasFlags(t, "crishim", app.Flags, crictlGlobals)
@@ -130,7 +129,7 @@ func surfacePod() *runtimeapi.PodSandboxConfig {
 	return &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "made", Namespace: "default", Uid: "u"}, LogDirectory: "/l"}
 }
 
-// What crictl's flags and environment say is what the runtime is asked.
+// Requests have the values of crictl's flags and environment.
 func TestFlagsOfCrictlReachTheRuntime(t *testing.T) {
 	archive := filepath.Join(t.TempDir(), "x.tar") // the stub writes it
 	busybox := &runtimeapi.ImageSpec{Image: "busybox", UserSpecifiedImage: "busybox"}

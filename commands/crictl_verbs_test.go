@@ -11,7 +11,7 @@ import (
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// What crictl's verbs do with lines that crishim refuses, or answers in another way.
+// Command lines that crishim refuses, or answers in another way than crictl.
 func TestCrictlsVerbs(t *testing.T) {
 	for _, test := range []struct {
 		line, out string // $WEB and $MADE are ids of containers, $HELP is a help page

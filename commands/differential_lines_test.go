@@ -1,7 +1,7 @@
 package commands
 
 // differentialLine is a command line that crictl's users have in their
-// scripts. Where why is given crishim differs from crictl on purpose.
+// scripts. A line with why differs from crictl on purpose.
 type differentialLine struct{ line, why string }
 
 // differentialLines cover every verb, alias and flag that has an effect on

@@ -28,8 +28,8 @@ import (
 
 // TestDifferential runs command lines as crictl, once by name and once by
 // --compat, each on a node of its own that is in the same state, and compares
-// standard output and status. Where CRICTL names crictl's binary, that is the
-// measure for both (make differential).
+// standard output and status. If CRICTL names crictl's binary, both are
+// compared with it (make differential).
 func TestDifferential(t *testing.T) {
 	crictl := os.Getenv("CRICTL")
 	if crictl == "" {

@@ -74,7 +74,7 @@ volumes pod left 1 1 0B
 	}
 }
 
-// TestDfOfWhatIsNotKnown: a runtime without statistics is named, one that has not answered in time is a failure.
+// TestDfOfWhatIsNotKnown: df names a runtime without statistics, and fails if the runtime does not answer in time.
 func TestDfOfWhatIsNotKnown(t *testing.T) {
 	t.Parallel()
 	c := withStub(t, stubcri.Options{})

@@ -81,7 +81,7 @@ func newRealNode(t *testing.T) *realNode {
 	return n
 }
 
-// path is that of a file whose name is in an example.
+// path returns the path of a file that an example names.
 func (n *realNode) path(name string) string { return filepath.Join(n.dir, n.names.Replace(name)) }
 
 // write writes a file in which the names are the node's.

@@ -236,8 +236,8 @@ func TestFirstSignalCancels(t *testing.T) {
 	}
 }
 
-// What goes on until somebody ends it ends well at Ctrl-C. Called as crictl it
-// does at SIGTERM too.
+// Verbs that follow succeed at Ctrl-C. Called as crictl, they also succeed at
+// SIGTERM.
 func TestFollowingIsEndedBySignals(t *testing.T) {
 	for verb, method := range map[string]string{
 		"events": "GetContainerEvents", "stats -w": "ListContainerStats", "statsp -w -o json": "ListPodSandboxStats",
@@ -308,8 +308,7 @@ func TestRuntimeErrorIsOneSentence(t *testing.T) {
 	}
 }
 
-// What --all and --selector choose is told by name, and a dry run that leaves something
-// alone says so and succeeds.
+// --all and --selector print the names of their targets. A dry run that skips targets names them and succeeds.
 func TestWhatAllWouldTake(t *testing.T) {
 	c := withStub(t, stubcri.Options{})
 	pod := c.stub.AddPod("default", "web", func(p *runtimeapi.PodSandboxConfig) { p.Labels = map[string]string{"app": "web"} })

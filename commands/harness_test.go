@@ -62,7 +62,7 @@ type commandTest struct {
 	stdin string
 	vars  map[string]string
 	shown func(string)                                                            // is called with each write to stdout
-	shim  func(context.Context, client.Engine, shim.Options) (client.Shim, error) // nil: there is none
+	shim  func(context.Context, client.Engine, shim.Options) (client.Shim, error) // nil: no embedded shim
 
 	now      func() time.Time // nil: a minute and a half after testNow
 	cluster  *cli.Cluster
@@ -85,7 +85,7 @@ func withStub(t *testing.T, o stubcri.Options) *commandTest {
 			}
 		}
 	})
-	// What root keeps of pods, as well, is not the machine's in a test.
+	// The records of pods stay out of /var/lib/crishim.
 	return &commandTest{t: t, stub: stub, vars: map[string]string{"CRISHIM_ROOT": filepath.Join(t.TempDir(), "root")}}
 }
 

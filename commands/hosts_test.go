@@ -186,7 +186,7 @@ func TestHostsStream(t *testing.T) {
 	}
 }
 
-// Hosts that fail are named behind the results of those that do not, each on a line.
+// Failed hosts are listed after the results, one per line.
 func TestHostsThatFail(t *testing.T) {
 	t.Parallel()
 	h := withHosts(t, 3)
@@ -262,7 +262,7 @@ func TestAHostThatHangs(t *testing.T) {
 	}
 }
 
-// What changes something on several hosts is shown before it is done.
+// A change on several hosts is shown before it is made.
 func TestHostsChange(t *testing.T) {
 	t.Parallel()
 	h := withHosts(t, 2)
@@ -583,7 +583,7 @@ func TestAttendedCommandLine(t *testing.T) {
 	c.run(kube.NodeWord, "80", "ps").want(t, 130, "", "")
 }
 
-// What keeps a pod of crishim running ends with the runtime, whose socket is another one when that is started again.
+// __idle, which keeps a pod of crishim running, ends with the runtime: a restarted runtime has a new socket.
 func TestIdleEndsWithTheRuntime(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(test.SocketDir(t), "x.sock")

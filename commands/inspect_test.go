@@ -10,7 +10,7 @@ import (
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// What is listed may be gone when it is inspected, on a node where things come and go. What the user named may not.
+// An object may be removed between list and inspect. That is an error only if the user named it.
 func TestInspectOfWhatIsGone(t *testing.T) {
 	t.Parallel()
 	gone := strings.Repeat("d", 64)

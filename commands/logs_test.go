@@ -182,8 +182,8 @@ func TestLogsOfThePreviousAttempt(t *testing.T) {
 	c.run("logs", "app", "-p").want(t, 0, "before\n", "")
 }
 
-// TestLogsOfThePreviousAttemptInACrashLoop: between two attempts the last one that ended is the previous one;
-// one that ended well is no crash, and crictl counts.
+// TestLogsOfThePreviousAttemptInACrashLoop: between two attempts, -p shows the last ended attempt. After a success it
+// shows the attempt before. crictl shows the attempt before the newest.
 func TestLogsOfThePreviousAttemptInACrashLoop(t *testing.T) {
 	c := withStub(t, stubcri.Options{})
 	pod := c.stub.AddPod("default", "web", func(p *runtimeapi.PodSandboxConfig) { p.LogDirectory = t.TempDir() })

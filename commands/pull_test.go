@@ -48,7 +48,7 @@ func TestPullProgress(t *testing.T) {
 	}
 }
 
-// What goes wrong reads the same with and without the private service.
+// Errors read the same with and without the private service.
 func TestPullFailures(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -100,7 +100,7 @@ func TestPullTimeout(t *testing.T) {
 	}
 }
 
-// What a credential helper prints is in no message, and the helper ends with --pull-timeout.
+// Errors do not contain the output of a credential helper, and the helper ends with --pull-timeout.
 func TestPullWithACredentialHelper(t *testing.T) {
 	for _, tt := range []struct{ name, script, errs string }{
 		{
@@ -186,8 +186,8 @@ func pullsOf(s *stubcri.Server) []*runtimeapi.PullImageRequest {
 	return pulls
 }
 
-// Several images are pulled at the same time, told in the order they were
-// asked for, and one that fails does not keep the others away.
+// Several images are pulled concurrently and reported in the order of the
+// arguments. A failed pull does not stop the others.
 func TestPullSeveral(t *testing.T) {
 	for _, own := range []bool{true, false} {
 		c := withStub(t, stubcri.Options{Private: own})
@@ -213,8 +213,8 @@ func TestPullIfMissing(t *testing.T) {
 	}
 }
 
-// A runtime that says nothing of its pulls is asked how much the images take,
-// and one that does not know that either still pulls.
+// Without progress from the runtime, pull polls ImageFsInfo. It also works if
+// the runtime does not implement that.
 func TestPullWatchesTheStore(t *testing.T) {
 	for _, unknown := range [][]string{nil, {"ImageFsInfo"}} {
 		c := withStub(t, stubcri.Options{Unimplemented: unknown})

@@ -13,7 +13,7 @@ import (
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// What docker's and kubectl's flags choose.
+// Lists understand filter flags of docker and kubectl.
 func TestListsWithFlagsOfOthers(t *testing.T) {
 	c := withStub(t, stubcri.Options{})
 	seedNode(c.stub)

@@ -14,8 +14,8 @@ import (
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// readingLines run every verb that reads, and the filters of those that have
-// some. What they print is the same on every runtime that has the call.
+// readingLines run every verb that reads, with its filters. Their output is
+// the same on every runtime that has the call.
 var readingLines = []string{
 	"images", "images busybox", "images -q --digests", "images --filter dangling=false",
 	"inspecti -o go-template={{.status.repoTags}} busybox", "imagefsinfo -o jsonpath={.status.imageFilesystems[0].usedBytes.value}",
@@ -93,8 +93,8 @@ var (
 
 const notImplemented = "does not implement this call"
 
-// TestRuntimes compares what is printed of the runtimes there are with what is
-// printed of one that has everything.
+// TestRuntimes compares the output for existing runtimes with the output for a
+// complete runtime.
 func TestRuntimes(t *testing.T) {
 	t.Parallel()
 	want := map[string]result{}
@@ -173,7 +173,7 @@ func TestBrokenRuntimes(t *testing.T) {
 	}
 }
 
-// What has no name is still found by its id.
+// Objects without a name are still found by ID.
 func TestNoMetadataByID(t *testing.T) {
 	t.Parallel()
 	c := oddNode(t, stubcri.Profiles()["no metadata"])
@@ -190,8 +190,8 @@ func TestNoMetadataByID(t *testing.T) {
 	}
 }
 
-// linesByID has a line for every verb that takes what a list has shown. $C is
-// a running container, $N one that was made, $P and $Q are pods, $I is an image.
+// linesByID has a line for every verb that takes a listed ID. $C is a running
+// container, $N a created one, $P and $Q are pods, $I is an image.
 var linesByID = []string{
 	"inspect $C", "inspect -o table $C", "inspect -a -o name", "inspectp $P", "inspectp -o table $P", "inspecti $I", "inspecti -o table $I",
 	"describe $P", "logs $C", "exec $C echo hello", "exec --sync $C echo hello", "exec --last 1 --quiet echo hello",
@@ -204,8 +204,8 @@ var linesByID = []string{
 	"__complete exec a", "__complete inspectp a", "__complete rmi a",
 }
 
-// What leaves its objects nameless, or everything empty, gets as far with ids
-// as it can, and crashes no verb.
+// A runtime without names works with IDs. A runtime with empty answers crashes
+// no verb.
 func TestEveryVerbOnWhatHasNoNames(t *testing.T) {
 	for name, works := range map[string]bool{"no metadata": true, "empty answers": false} {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// What flags say is what the runtime is asked; the stub has no streaming
+// Exec requests have the values of the flags. The stub has no streaming
 // server, so its answer ends the command.
 func TestExecRequests(t *testing.T) {
 	t.Parallel()

@@ -17,7 +17,7 @@ import (
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// What full-screen programs begin and end with.
+// Escape sequences that full-screen programs begin and end with.
 const (
 	otherScreen = "\x1b[?1049h"
 	ownScreen   = "\x1b[?1049l"

@@ -186,7 +186,7 @@ func TestTraceOfServe(t *testing.T) {
 	}
 }
 
-// With a certificate of the collector traces go over TLS, and with one that cannot be read they go nowhere.
+// With a certificate of the collector, traces are sent over TLS. With an unreadable certificate they are not sent.
 func TestTracesOverTLS(t *testing.T) {
 	certFile, keyFile := test.Certificate(t)
 	own, err := credentials.NewServerTLSFromFile(certFile, keyFile)
@@ -238,7 +238,7 @@ func TestTracesThatAreAskedFor(t *testing.T) {
 	}
 }
 
-// A collector that is not there costs a line on stderr; one that does not answer also a second.
+// A missing collector costs a line on stderr, a silent collector also a second.
 func TestTracingWithoutACollector(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

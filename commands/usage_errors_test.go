@@ -169,7 +169,7 @@ func TestUsageErrorIsThreeLinesAtMost(t *testing.T) {
 	c.run("verison").want(t, 2, "", "crishim: unknown command \"verison\"\nhint: did you mean `crishim version`?\n")
 }
 
-// What docker's and kubectl's flags are called here, and where flags stand.
+// Hints name our flag for a flag of docker or kubectl, and the place of flags.
 func TestHintsForFlags(t *testing.T) {
 	c := &commandTest{t: t, vars: map[string]string{}}
 	for line, hint := range map[string]string{
@@ -255,7 +255,7 @@ func TestHintsNameWhatThereIs(t *testing.T) {
 	}
 }
 
-// What other programs call a command leads to ours.
+// Hints name our command for a command of other programs.
 func TestWordsOfOthers(t *testing.T) {
 	c := &commandTest{t: t}
 	for word, hint := range argv.CommandHints {
