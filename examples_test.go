@@ -74,7 +74,7 @@ func TestExamplesAreRead(t *testing.T) {
 	}
 }
 
-// TestExamplesOnEngine runs those that TestReadmeTourOnEngine does not.
+// TestExamplesOnEngine runs the examples that TestReadmeTourOnEngine does not.
 func TestExamplesOnEngine(t *testing.T) {
 	t.Parallel()
 	requireRuntime(t, runtime{name: "docker", endpoint: dockerEndpoint()})
@@ -97,7 +97,7 @@ func TestExamplesOnEngine(t *testing.T) {
 		}
 	}
 
-	// The CI job ends well with images that are there, and badly with the one that is not.
+	// The CI job succeeds only if all images exist.
 	step := regexp.MustCompile(`run: (.*)`).FindStringSubmatch(page(t, "examples/ci/images.yaml"))[1]
 	step = strings.ReplaceAll(step, "busybox:1.36", testImage())
 	if out, errs, ok := u.run(step); ok || !strings.Contains(errs, "registry.example.com/app:v1") || strings.Contains(errs, testImage()) {

@@ -23,7 +23,7 @@ import (
 const (
 	// later makes this binary a crishim whose clock is ahead, so that the ages in the picture are the same each time.
 	later = "CRISHIM_TEST_LATER"
-	// patient makes it one that waits for names to complete for as long as a busy machine may need.
+	// patient gives it longer timeouts for completion, for a busy machine.
 	patient = "CRISHIM_TEST_PATIENT"
 )
 

@@ -34,8 +34,8 @@ func (u *user) examplesOf(namespace string, also ...string) {
 	}
 }
 
-// TestReadmeTourOnEngine types what the tour has, in its order. What needs a terminal or a registry is
-// an example of the help, which TestHelpExamplesOnEngine runs.
+// TestReadmeTourOnEngine runs the commands of the tour in order. TestHelpExamplesOnEngine covers the commands that need a
+// terminal or a registry.
 func TestReadmeTourOnEngine(t *testing.T) {
 	t.Parallel()
 	requireRuntime(t, runtime{name: "docker", endpoint: dockerEndpoint()})

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestRelease tries what a release refuses, and that one that is fine gets its tag when
-// everything has passed.
+// TestRelease: a faulty release is refused, a correct release is tagged after all checks.
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	script := page(t, "hack/release.sh")

@@ -16,8 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 )
 
-// registries are one that everybody reads, and one that wants the user "me" with the
-// password "secret".
+// registries are an open registry, and a private registry for the user "me" with the password "secret".
 type registries struct{ open, private string }
 
 // startRegistry serves a small image as app:1 in each of them, whose only program waits to
@@ -35,7 +34,7 @@ func startRegistry(t *testing.T) registries {
 	return registries{open, start("private", withLogin)}
 }
 
-// push makes app:1; the name makes it another image than that of the other registry.
+// push pushes app:1. The name makes the image of each registry different.
 func push(t *testing.T, to http.Handler, name string) {
 	t.Helper()
 	layer := smallLayer(t)

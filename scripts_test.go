@@ -144,7 +144,7 @@ func (r runtime) setup(env *testscript.Env, images registries) error {
 		"REGISTRY": images.open,
 		"PRIVATE":  images.private,
 		"HOME":     env.WorkDir,
-		// What pods of manifests leave in /var/lib/crishim and /var/log/pods stays in the script's directory.
+		// Records and logs of pods stay in the script's directory instead of /var/lib/crishim and /var/log/pods.
 		"CRISHIM_ROOT": filepath.Join(env.WorkDir, "root"),
 		// A host's /etc/crictl.yaml may not decide what is tested.
 		"CONTAINER_RUNTIME_ENDPOINT": r.endpoint,
