@@ -10,7 +10,7 @@ import (
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// An object may be removed between list and inspect. That is an error only if the user named it.
+// An object may be removed between list and inspect. Inspect fails only if the user named it.
 func TestInspectOfWhatIsGone(t *testing.T) {
 	t.Parallel()
 	gone := strings.Repeat("d", 64)

@@ -106,7 +106,6 @@ type Finding struct {
 	Next     []string  `json:"next,omitempty"`     // command lines, the best first
 }
 
-// Where names what a finding is about.
 func (f Finding) Where() string {
 	if f.Pod == "" {
 		return "node"
