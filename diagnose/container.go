@@ -21,11 +21,11 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// recently is how long after a restart the end before it is still reported.
+// recently is how long after a restart the previous end is still reported.
 const recently = 10 * time.Minute
 
-// container finds why a container does not run or is not ready; false where all is well with it, or another one is the
-// cause.
+// container finds why a container does not run or is not ready. It returns false for a healthy container, and if another
+// container is the cause.
 func (x explainer) container(c plan.ContainerView) (Finding, bool) {
 	d, now, name := x.p.Description, x.f.At, c.Container.Name
 	reason, next := waits(d, c)
@@ -60,7 +60,7 @@ func (x explainer) container(c plan.ContainerView) (Finding, bool) {
 	return Finding{}, false
 }
 
-// created explains a container that was created and never started. A kubelet starts one at once.
+// created explains a container that was created and never started. A kubelet starts a container right after creating it.
 func (x explainer) created(c plan.ContainerView) (Finding, bool) {
 	if c.Status == nil || c.Status.State != runtimeapi.ContainerState_CONTAINER_CREATED || x.f.At.Sub(c.Status.CreatedAt) < time.Minute {
 		return Finding{}, false
@@ -109,7 +109,7 @@ func (x explainer) running(c plan.ContainerView) (Finding, bool) {
 	}, true
 }
 
-// ended explains an attempt that did not succeed. The container's name is not in the text.
+// ended explains an attempt that did not succeed. The text omits the container's name.
 func (x explainer) ended(c plan.ContainerView, s *pod.ContainerStatus) Finding {
 	f := Finding{
 		Severity: Error, Code: Exited, ID: s.ID, Time: s.FinishedAt, Text: Ended(s, x.f.At), Log: x.log(c),
@@ -169,7 +169,7 @@ func (x explainer) ended(c plan.ContainerView, s *pod.ContainerStatus) Finding {
 	return f
 }
 
-// startAgain adds what starts a container that nobody keeps.
+// startAgain adds the command that starts an unmanaged container.
 func (x explainer) startAgain(f *Finding) {
 	switch {
 	case x.p.Managed:
@@ -244,7 +244,7 @@ var signalMeaning = map[unix.Signal]string{
 	unix.SIGSYS:  ": seccomp does not let it make that call",
 }
 
-// signalOf returns the signal that a status stands for, 0 for other statuses.
+// signalOf returns the signal that an exit status stands for, or 0.
 func signalOf(status int) unix.Signal {
 	const first = 128
 	if status > first && status <= first+64 && unix.SignalName(unix.Signal(status-first)) != "" {
@@ -253,7 +253,7 @@ func signalOf(status int) unix.Signal {
 	return 0
 }
 
-// statusEvidence returns what a shell means by an exit status.
+// statusEvidence explains an exit status as a shell sets it.
 func statusEvidence(status int) []string {
 	switch status {
 	case 126:
@@ -267,8 +267,8 @@ func statusEvidence(status int) []string {
 // lost is the status of a container whose end an engine did not see.
 const lost = 255
 
-// restarted reports whether a container that ran before a restart of the node or the engine ended with it. An engine ends its
-// containers before it goes, or when it finds them again; many containers live through its restart and end by themselves later.
+// restarted reports whether a container ended with a restart of the node or the engine. An engine ends its containers
+// before it stops or when it finds them again. Many containers survive its restart and end by themselves later.
 func restarted(s *pod.ContainerStatus, at time.Time) bool {
 	const before = 30 * time.Second
 	after := 15 * time.Second
@@ -278,7 +278,7 @@ func restarted(s *pod.ContainerStatus, at time.Time) bool {
 	return !at.IsZero() && s.StartedAt.Before(at.Add(-time.Second)) && s.FinishedAt.After(at.Add(-before)) && s.FinishedAt.Before(at.Add(after))
 }
 
-// kills counts the OOM kills in a container, and returns what the kernel log has about them.
+// kills counts the OOM kills in a container, and returns the kernel log's details.
 func (x explainer) kills(s *pod.ContainerStatus) (count int, evidence []string) {
 	for _, k := range x.f.Node.Kills {
 		if hostproc.ContainerOf(k.Group) != s.ID {
@@ -385,7 +385,7 @@ func (x explainer) stoppedByRuntime(f *Finding, c *v1.Container, s *pod.Containe
 	return true
 }
 
-// sandboxChanged returns the event of a sandbox that has to be replaced, for which a container was stopped at a time.
+// sandboxChanged returns the event of a sandbox replacement for which a container was stopped at the given time.
 func (x explainer) sandboxChanged(stopped time.Time) *kuberuntime.Event {
 	for i, e := range slices.Backward(x.p.Events) {
 		if e.Reason == kuberuntime.EventSandboxChanged && !e.Time.After(stopped) && stopped.Sub(e.Time) < time.Minute {
@@ -395,14 +395,14 @@ func (x explainer) sandboxChanged(stopped time.Time) *kuberuntime.Event {
 	return nil
 }
 
-// sandboxKilled reports whether the newest sandbox ended without the engine being asked to end it.
+// sandboxKilled reports whether the newest sandbox ended without a request to the engine.
 func (x explainer) sandboxKilled() bool {
 	id := x.p.Status.Sandbox().GetId()
 	asked := x.journal(id, "kill")
 	return x.journal(id, "die") != nil && (asked == nil || asked.Signal == "9" || asked.Signal == "SIGKILL")
 }
 
-// restarts returns why nothing starts a container again, "" where something does.
+// restarts returns why a container is not restarted, "" if it is.
 func (x explainer) restarts(c plan.ContainerView) string {
 	if x.p.Managed || !x.p.Recorded || c.Status.Running() || !plan.Restartable(x.p.Pod, c.Container) {
 		return ""
@@ -410,7 +410,7 @@ func (x explainer) restarts(c plan.ContainerView) string {
 	return fmt.Sprintf("%s made the pod and has ended, so nothing starts the container again", x.p.Owner)
 }
 
-// log returns the last lines of the newest attempt that failed.
+// log returns the last lines of the newest failed attempt.
 func (x explainer) log(c plan.ContainerView) []string {
 	log := x.p.Logs[c.Container.Name]
 	return log[max(len(log)-causeLines, 0):]
@@ -423,7 +423,6 @@ func limitEvidence(s *pod.ContainerStatus) []string {
 	return []string{"it has no memory limit of its own"}
 }
 
-// probeEvidence describes the probes of a container.
 func probeEvidence(c *v1.Container) (out []string) {
 	for _, one := range []struct {
 		kind string
@@ -448,7 +447,7 @@ func probeEvidence(c *v1.Container) (out []string) {
 	return out
 }
 
-// previousFlag returns the flag of logs for an attempt that is not the newest.
+// previousFlag returns the flag with which logs shows an older attempt.
 func previousFlag(p *Pod, s *pod.ContainerStatus) string {
 	if newest := p.Status.Container(s.Name); newest != nil && newest.ID != s.ID {
 		return "--previous "
@@ -468,5 +467,4 @@ func clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") 
 
 func short(id string) string { return id[:min(len(id), 13)] }
 
-// waited formats how long something has gone on.
 func waited(now, since time.Time) string { return duration.HumanDuration(max(now.Sub(since), 0)) }

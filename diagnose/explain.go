@@ -14,60 +14,59 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// Severity is how bad a finding is.
 type Severity string
 
-// The severities, the worst first.
+// Severities, worst first.
 const (
 	Error   Severity = "error"   // something does not run that should
-	Warning Severity = "warning" // it runs, and not as it should
-	Note    Severity = "note"    // it does not run because it was ended
+	Warning Severity = "warning" // something runs with a problem
+	Note    Severity = "note"    // something does not run because it was stopped
 )
 
 var severities = []Severity{Error, Warning, Note}
 
-// Code names a kind of finding. Programs may rely on it: codes are added, and never renamed.
+// Code names a kind of finding. Programs may rely on it: codes are never renamed.
 type Code string
 
-// The codes of findings.
+// Codes of findings.
 const (
 	OutOfMemory       Code = "out-of-memory"         // the kernel ended the container
-	ProcessKilled     Code = "process-killed"        // the kernel ended a process of a container that went on
+	ProcessKilled     Code = "process-killed"        // the kernel ended a process, and its container still runs
 	Exited            Code = "exited"                // with a status other than 0
-	Signalled         Code = "ended-by-signal"       // ended by a signal, as its status has it
+	Signalled         Code = "ended-by-signal"       // the exit status stands for a signal
 	EngineRestarted   Code = "engine-restarted"      // it ended when the engine did
 	NodeRestarted     Code = "node-restarted"        // it ended with the node
 	StoppedByUser     Code = "stopped"               // a user ended it
 	NoCommand         Code = "command-not-found"     // of a container
-	NotExecutable     Code = "not-executable"        // its command is no program, or may not be run
-	WrongArchitecture Code = "wrong-architecture"    // its image is for other processors
+	NotExecutable     Code = "not-executable"        // the command is not a program, or has no execute permission
+	WrongArchitecture Code = "wrong-architecture"    // of the image or its command
 	NoInterpreter     Code = "interpreter-not-found" // of its command
 	StartFailed       Code = "start-failed"          // in another way
-	ImageNotFound     Code = "image-not-found"       // the registry has none, or does not show it without a login
-	ImageRefused      Code = "image-not-allowed"     // the registry asks for a login, or refuses this one
-	ImageName         Code = "image-name-invalid"    // it is no name of an image
-	RegistryAway      Code = "registry-not-found"    // it does not answer
-	RegistryLimit     Code = "registry-limit"        // it has answered 429
-	RegistryTrouble   Code = "registry-trouble"      // it has answered 5xx
+	ImageNotFound     Code = "image-not-found"       // the registry does not have it, or hides it without a login
+	ImageRefused      Code = "image-not-allowed"     // the registry requires a login, or refuses the given login
+	ImageName         Code = "image-name-invalid"    // the reference does not parse
+	RegistryAway      Code = "registry-not-found"    // the registry does not answer
+	RegistryLimit     Code = "registry-limit"        // the registry answered 429
+	RegistryTrouble   Code = "registry-trouble"      // the registry answered 5xx
 	ImageMissing      Code = "image-not-present"     // and must not be pulled
 	ImagePull         Code = "image-pull-failed"     // in another way
 	ImageWait         Code = "image-pulling"         // it is still being pulled
-	ConfigError       Code = "config-error"          // what the manifest names is not there
-	MountMissing      Code = "mount-missing"         // the source of a mount is not there
+	ConfigError       Code = "config-error"          // an object that the manifest names is missing
+	MountMissing      Code = "mount-missing"         // the source of a mount does not exist
 	VolumesFailed     Code = "volumes-failed"        // in another way
-	DiskFull          Code = "disk-full"             // a filesystem has no space, or hardly any
-	InodesFull        Code = "inodes-full"           // or no inodes
+	DiskFull          Code = "disk-full"             // a filesystem has (almost) no free space
+	InodesFull        Code = "inodes-full"           // or no free inodes
 	DiskLow           Code = "disk-low"              // a kubelet would evict pods
 	PortTaken         Code = "port-taken"            // on the host
-	NetworkFailed     Code = "network-failed"        // its plugin says so
-	NoAddress         Code = "no-address-left"       // the network has none
+	NetworkFailed     Code = "network-failed"        // the network plugin reports an error
+	NoAddress         Code = "no-address-left"       // the network has no free address
 	SandboxFailed     Code = "sandbox-failed"        // in another way
-	SandboxGone       Code = "sandbox-gone"          // and containers are left
+	SandboxGone       Code = "sandbox-gone"          // its containers still exist
 	ProbeFailed       Code = "killed-by-probe"       // liveness or startup
 	NotReady          Code = "not-ready"             // readiness or startup probe
 	Paused            Code = "paused"                // its processes are frozen
 	HookFailed        Code = "hook-failed"           // postStart
-	Restarted         Code = "restarted"             // it runs again after an end that was no success
+	Restarted         Code = "restarted"             // it runs again after a failure
 	NotStarted        Code = "not-started"           // it waits; the text says for what
 	StateUnknown      Code = "state-unknown"         // the runtime has lost it
 	PodFailed         Code = "pod-failed"            // as a whole
@@ -77,7 +76,6 @@ const (
 	InvalidManifest   Code = "manifest-invalid"      // sync cannot read it
 )
 
-// Codes lists all codes.
 func Codes() []Code {
 	return []Code{
 		OutOfMemory, ProcessKilled, Exited, Signalled, EngineRestarted, NodeRestarted, StoppedByUser, NoCommand,
@@ -88,22 +86,22 @@ func Codes() []Code {
 	}
 }
 
-// Finding is something that is not as it should be, and why.
+// Finding is a problem and its cause.
 type Finding struct {
 	Severity Severity `json:"severity"`
 	Code     Code     `json:"code"`
-	// Namespace, Pod and Container are what it is about; all are "" for the node.
+	// Namespace, Pod and Container name the subject; all are "" for the node.
 	Namespace string `json:"namespace,omitempty"`
 	Pod       string `json:"pod,omitempty"`
 	Container string `json:"container,omitempty"`
 	ID        string `json:"id,omitempty"` // of the attempt, or sandbox
-	// Text is a sentence without the pod's name. It begins with "probably" where it is inferred.
+	// Text is a sentence without the pod's name. An inferred cause begins with "probably".
 	Text     string    `json:"text"`
 	Probable bool      `json:"probable"`
-	Time     time.Time `json:"time,omitzero"`      // of the end or failure, where it is known
-	Evidence []string  `json:"evidence,omitempty"` // what it is concluded from
-	Log      []string  `json:"log,omitempty"`      // the last lines, which nothing is concluded from
-	Next     []string  `json:"next,omitempty"`     // command lines, the best first
+	Time     time.Time `json:"time,omitzero"`      // of the end or failure, if known
+	Evidence []string  `json:"evidence,omitempty"` // facts behind the conclusion
+	Log      []string  `json:"log,omitempty"`      // last lines, not used for conclusions
+	Next     []string  `json:"next,omitempty"`     // suggested command lines, best first
 }
 
 func (f Finding) Where() string {
@@ -113,7 +111,7 @@ func (f Finding) Where() string {
 	return strings.Join(slices.DeleteFunc([]string{f.Namespace, f.Pod, f.Container}, func(s string) bool { return s == "" }), "/")
 }
 
-// Explain returns what is not as it should be, the worst first. It is empty where all is well.
+// Explain returns the problems of the pods and the node, worst first.
 func Explain(f *Facts) []Finding {
 	out := explainNode(f)
 	for _, p := range f.Pods {
@@ -126,13 +124,13 @@ func Explain(f *Facts) []Finding {
 	return out
 }
 
-// ExplainPod returns what is not as it should be with one pod: first what concerns all of it, then its containers in the
-// order of the manifest.
+// ExplainPod returns the problems of one pod: first of the pod as a whole, then of its containers in the order of the
+// manifest.
 func ExplainPod(f *Facts, p *Pod) []Finding {
 	x := explainer{f, p}
 	out := x.pod()
 	for _, c := range p.View.Containers {
-		if finding, ok := x.container(c); ok && (p.Pod.Status.Message == "" || finding.Severity != Note) { // it was stopped with its pod
+		if finding, ok := x.container(c); ok && (p.Pod.Status.Message == "" || finding.Severity != Note) { // else it was stopped with its pod
 			finding.Container = c.Container.Name
 			out = append(out, finding)
 		}
@@ -140,7 +138,7 @@ func ExplainPod(f *Facts, p *Pod) []Finding {
 	for i := range out {
 		out[i].Namespace, out[i].Pod = p.Pod.Namespace, p.Pod.Name
 		for j, next := range out[i].Next {
-			words := strings.Split(next, " ") // whole ones: a path or an image may have them in it
+			words := strings.Split(next, " ") // whole words: a path or an image may contain them
 			for k, word := range words {
 				switch word {
 				case "TARGET":
@@ -160,10 +158,10 @@ type explainer struct {
 	p *Pod
 }
 
-// causeLines is how many lines of a log are shown with a finding, so that all of it fits on a screen.
+// causeLines limits the log lines of a finding, so that it fits on a screen.
 const causeLines = 5
 
-// pod finds what keeps a whole pod from running.
+// pod finds problems that keep the whole pod from running.
 func (x explainer) pod() []Finding {
 	d := x.p.Description
 	switch {
@@ -211,7 +209,7 @@ func (x explainer) sandbox() (Finding, bool) {
 	return Finding{}, false
 }
 
-// explainNode finds what is wrong with the node as a whole.
+// explainNode finds problems of the node as a whole.
 func explainNode(f *Facts) (out []Finding) {
 	for _, c := range f.Node.Conditions {
 		if c.GetStatus() {
@@ -245,14 +243,14 @@ func explainNode(f *Facts) (out []Finding) {
 	return out
 }
 
-// Below these shares of what is free a kubelet starts to evict pods, and below the lower one hardly anything
-// works any more.
+// Free shares of a filesystem. Below the higher share a kubelet starts to evict pods; below the lower share most programs
+// fail.
 const (
 	lowShare  = 0.15
 	fullShare = 0.05
 )
 
-// Finding reports whether too little of a filesystem is free.
+// Finding returns a finding and true if a filesystem is almost full.
 func (fs Filesystem) Finding() (Finding, bool) {
 	next := []string{"crishim rmi --prune --dry-run", "crishim doctor"}
 	switch {
@@ -266,13 +264,13 @@ func (fs Filesystem) Finding() (Finding, bool) {
 	return Finding{}, false
 }
 
-// Report is what Explain found, for programs.
+// Report has the findings for programs.
 type Report struct {
 	Findings []Finding `json:"findings"`
 	Unread   []string  `json:"unread,omitempty"` // sources that could not be read, and why
 }
 
-// Errors counts the findings that are errors.
+// Errors counts the findings with severity Error.
 func (r Report) Errors() (n int) {
 	for _, f := range r.Findings {
 		if f.Severity == Error {
@@ -282,7 +280,7 @@ func (r Report) Errors() (n int) {
 	return n
 }
 
-// Names are what findings are about, each once.
+// Names returns the subjects of the findings, each once.
 func (r Report) Names() (out []string) {
 	for _, f := range r.Findings {
 		if !slices.Contains(out, f.Where()) {
@@ -292,8 +290,8 @@ func (r Report) Names() (out []string) {
 	return out
 }
 
-// Groups puts together what several pods have in common, in the order of the first of each: findings of one kind whose sentences
-// differ in numbers only, as in the time or an address.
+// Groups groups findings of one kind whose texts differ only in numbers, such as a time or an address. Groups are ordered
+// by their first finding.
 func Groups(findings []Finding) (groups [][]Finding) {
 	at := map[string]int{}
 	for _, f := range findings {
@@ -310,13 +308,13 @@ func Groups(findings []Finding) (groups [][]Finding) {
 
 var digits = lazyregexp.New(`[0-9]+[a-z]?`)
 
-// Place is Where without the container, which the text begins with.
+// Place is Where without the container, because the text begins with it.
 func (f Finding) Place() string {
 	f.Container = ""
 	return f.Where()
 }
 
-// Of returns the facts about a pod that was collected.
+// Of returns the collected facts about a pod.
 func (f *Facts) Of(p *pod.Pod) *Pod {
 	for _, one := range f.Pods {
 		if one.Status.UID == p.UID && one.Status.Name == p.Name && one.Status.Namespace == p.Namespace {

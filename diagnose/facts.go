@@ -138,7 +138,7 @@ func (c *Collector) Pod(ctx context.Context, p *pod.Pod) (*Pod, error) {
 	return out, nil
 }
 
-// Collect collects the facts of these pods and of the node. Containers that are removed meanwhile are left out.
+// Collect collects the facts of pods and of the node. Containers that are removed meanwhile are omitted.
 func (c *Collector) Collect(ctx context.Context, pods ...*pod.Pod) (*Facts, error) {
 	f := &Facts{At: c.o.Now(), Pods: make([]*Pod, len(pods))}
 	work, ctx := errgroup.WithContext(ctx)

@@ -19,8 +19,8 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// Runtimes and registries describe a failure by text alone, which the tables below match. No container controls that
-// text, because none of the failure has run; names are taken out of it first, as an image may be called "unauthorized".
+// Runtimes and registries describe a failure by text alone, which the tables below match. Containers do not control that
+// text, because the failed container has not run. Names are removed first: an image may be called "unauthorized".
 
 type words struct {
 	code Code
@@ -73,7 +73,7 @@ var sandboxWords = []words{
 	{NetworkFailed, "plugin type="},
 }
 
-// codeOf returns the code of the first entry that a text contains, once these names are taken out of it.
+// codeOf returns the code of the first entry that a text contains after these names are removed from it.
 func codeOf(list []words, text string, fallback Code, names ...string) Code {
 	text = strings.ToLower(text)
 	for _, name := range names {
@@ -89,13 +89,12 @@ func codeOf(list []words, text string, fallback Code, names ...string) Code {
 	return fallback
 }
 
-// startCodes are the codes of the failures of a start.
 var startCodes = map[ocierror.Failure]Code{
 	ocierror.NotFound: NoCommand, ocierror.NotExecutable: NotExecutable, ocierror.WrongFormat: WrongArchitecture,
 	ocierror.NoMount: MountMissing, ocierror.DiskFull: DiskFull,
 }
 
-// startCode returns the code for the runtime's error of a start. An engine may miss another file than the command.
+// startCode returns the code for the runtime's start error. The missing file in it may be another than the command.
 func startCode(text string) Code {
 	code := startCodes[ocierror.Of(text)]
 	if !ocierror.IsStart(text) && code != MountMissing && code != DiskFull {
@@ -135,8 +134,7 @@ func (x explainer) couldNotStart(f *Finding, c plan.ContainerView, s *pod.Contai
 	}
 }
 
-// cannotRun adds what keeps the command from running: the processor that its image or its file is for, or an interpreter that is
-// not there.
+// cannotRun adds why the command cannot run: its image or file is for another processor, or its interpreter is missing.
 func (x explainer) cannotRun(f *Finding, s *pod.ContainerStatus) {
 	detail := x.p.Containers[s.ID]
 	switch {
@@ -244,7 +242,7 @@ var pullMeaning = map[Code][]string{
 	RegistryAway:    {"the registry gave no answer that can be read: look at its name, DNS, proxy and certificates"},
 }
 
-// missingSource returns the source of a mount of a container that the text of a failure names and that is not there.
+// missingSource returns a missing mount source that the text of a failure names.
 func missingSource(p *Pod, c *v1.Container, text string) string {
 	for _, volume := range p.Pod.Spec.Volumes {
 		used := slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == volume.Name })
@@ -296,8 +294,8 @@ func (x explainer) podFailure(e *kuberuntime.Event) Finding {
 // failedPort finds the port in an engine's error about a taken port.
 var failedPort = lazyregexp.New(`(?:0\.0\.0\.0|::\]?|127\.0\.0\.1|\[::1\]|\d+\.\d+\.\d+\.\d+):(\d{1,5})\b`)
 
-// wantedPorts returns the ports of the containers of a pod that is not ready which do not run: those on the host, with the one in the
-// engine's error, and those in the pod's own network.
+// wantedPorts returns the ports of containers that do not run, for a pod that is not ready: ports on the host, including
+// the port in the engine's error, and ports in the pod's own network.
 func wantedPorts(p *Pod) (onHost, inside []Port) {
 	if p.View.Ready {
 		return nil, nil
@@ -316,7 +314,7 @@ func wantedPorts(p *Pod) (onHost, inside []Port) {
 	}
 	for _, c := range manifest.Containers(p.Pod) {
 		if p.Status.Container(c.Name).Running() {
-			continue // it may be what listens
+			continue // it may itself listen on the port
 		}
 		for _, port := range c.Ports {
 			onHost = add(onHost, portOf(port, port.HostPort))
@@ -330,7 +328,7 @@ func wantedPorts(p *Pod) (onHost, inside []Port) {
 	return onHost, inside
 }
 
-// repository is the name of an image without tag and digest.
+// repository returns the name of an image without tag and digest.
 func repository(image string) string {
 	name, _, _ := strings.Cut(image, "@")
 	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
@@ -348,7 +346,7 @@ func registryOf(image string) string {
 	return ""
 }
 
-// shellWord quotes what a shell would not read as one word.
+// shellWord quotes text that a shell would not read as one word.
 func shellWord(text string) string {
 	if text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/:@%+=") == "" {
 		return text

@@ -28,27 +28,28 @@ import (
 
 // Host is the machine of the runtime.
 type Host struct {
-	// Root is put before every path; it is for tests.
+	// Root is a prefix of every path, for tests.
 	Root string
-	// Hidden is set where the files of the machine are not to be seen, as in a container.
+	// Hidden means that the files of the machine are not visible, as in a container.
 	Hidden bool
 }
 
 func (h Host) path(p string) string { return filepath.Join(h.Root, p) }
 
-// exists reports whether a path is there, or may be: this user cannot look everywhere.
+// exists reports whether a path exists. It returns true for a path that this user may not look up.
 func (h Host) exists(path string) bool {
 	_, err := os.Stat(h.path(path))
 	return h.Hidden || !errors.Is(err, fs.ErrNotExist)
 }
 
-// Memory is what a container's cgroup counts.
+// Memory has the memory counters of a container's cgroup.
 type Memory struct {
 	Peak  uint64 // bytes
-	Kills uint64 // processes in it that the kernel has ended
+	Kills uint64 // OOM kills in it
 }
 
-// group returns the directory of the cgroup of a container's process, of a controller for version 1; "" where it is not there.
+// group returns the cgroup directory of a container's process, for version 1 of the given controller. It returns "" if
+// the directory is missing.
 func (h Host) group(pid int, id, controller string) (dir string, version int) {
 	text, err := bounded.ReadFile(h.path(fmt.Sprintf("/proc/%d/cgroup", pid)), 1<<20)
 	if pid <= 0 || err != nil || h.Hidden {
@@ -56,7 +57,7 @@ func (h Host) group(pid int, id, controller string) (dir string, version int) {
 	}
 	for line := range strings.Lines(string(text)) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(parts) < 3 || hostproc.ContainerOf(parts[2]) != id { // another process may have the pid by now
+		if len(parts) < 3 || hostproc.ContainerOf(parts[2]) != id { // the pid may have been reused
 			continue
 		}
 		switch {
@@ -69,7 +70,7 @@ func (h Host) group(pid int, id, controller string) (dir string, version int) {
 	return "", 0
 }
 
-// memory reads the counters of the cgroup of a container's process; nil where they are not there.
+// memory reads the memory counters of a container's process, or returns nil without them.
 func (h Host) memory(pid int, id string) *Memory {
 	switch dir, version := h.group(pid, id, "memory"); version {
 	case 1:
@@ -80,7 +81,7 @@ func (h Host) memory(pid int, id string) *Memory {
 	return nil
 }
 
-// paused reports whether the cgroup of a container's process is frozen, of which CRI has no state.
+// paused reports whether the cgroup of a container's process is frozen. CRI has no state for that.
 func (h Host) paused(pid int, id string) bool {
 	dir, version := h.group(pid, id, "freezer")
 	if version == 1 {
@@ -113,7 +114,7 @@ type Filesystem struct {
 	Space, Inodes float64 // the free share, 0 to 1
 }
 
-// filesystems measures the filesystems of paths, each once, by the first path on it. Paths that are not there are left out.
+// filesystems measures the filesystems of paths, each once, by the first path on it. Missing paths are omitted.
 func (h Host) filesystems(paths ...string) (list []Filesystem) {
 	seen := map[uint64]bool{}
 	for _, path := range paths {
@@ -138,7 +139,7 @@ func Measure(path string) (Filesystem, error) {
 	return Filesystem{path, share(st.Bavail, st.Blocks), share(st.Ffree, st.Files)}, nil
 }
 
-// share returns the part of a whole; some filesystems count no blocks or inodes.
+// share returns part/whole, and 1 for filesystems that do not count blocks or inodes.
 func share(part, whole uint64) float64 {
 	if whole == 0 {
 		return 1
@@ -146,7 +147,6 @@ func share(part, whole uint64) float64 {
 	return float64(part) / float64(whole)
 }
 
-// node collects what is known of the host and the runtime.
 func (c *Collector) node(ctx context.Context) (n Node) {
 	if r, err := c.conn.Runtime.Status(ctx, &runtimeapi.StatusRequest{}); err == nil {
 		n.Conditions = r.GetStatus().GetConditions()
@@ -214,7 +214,7 @@ func engineStarted(proc procfs.FS, booted time.Time, conn *client.Conn) (none ti
 	return booted.Add(time.Duration(stat.Starttime) * time.Second / ticks)
 }
 
-// leases counts the addresses that CNI's host-local plugin has given away, by network.
+// leases counts the addresses in use by CNI's host-local plugin, by network.
 func (h Host) leases() map[string]int {
 	files, _ := filepath.Glob(h.path("/var/lib/cni/networks/*/*"))
 	out := map[string]int{}
@@ -240,7 +240,7 @@ func portOf(p v1.ContainerPort, number int32) Port {
 type Holder struct {
 	Process   string
 	Pid       int
-	Pod       string // namespace/name, where it is one's
+	Pod       string // namespace/name, if the process belongs to a pod
 	Container string // its name in the manifest
 }
 
@@ -255,8 +255,8 @@ func (h Holder) String() string {
 	return text
 }
 
-// ports finds the processes that have the ports which containers want and did not get: on the host, and in the network of their pod,
-// which another container of it may have.
+// ports finds the processes that have the ports of containers which do not run: on the host, and in the pod's network,
+// for example in another container of the pod.
 func (c *Collector) ports(f *Facts) {
 	var networks map[uint64][]hostproc.Process
 	for _, p := range f.Pods {
@@ -286,7 +286,7 @@ func holders(f *Facts, networks map[uint64][]hostproc.Process, network uint64, p
 		members := map[uint64][]hostproc.Process{network: networks[network]}
 		listeners, _ := hostproc.Listeners(members, uint16(port.Number), port.Protocol) //nolint:gosec // a manifest with another is refused
 		for _, l := range listeners {
-			holder := Holder{} // only root sees the sockets of others
+			holder := Holder{} // only root can see the sockets of other users
 			for _, process := range l.Holders {
 				holder = f.holder(process)
 			}
@@ -296,7 +296,8 @@ func holders(f *Facts, networks map[uint64][]hostproc.Process, network uint64, p
 	return found
 }
 
-// holder describes a process. It belongs to a pod if it is in the cgroup of a container, or is docker's proxy for the pod's address.
+// holder describes a process. The process belongs to a pod if it is in the cgroup of a container, or is docker-proxy for
+// the pod's address.
 func (f *Facts) holder(process hostproc.Process) Holder {
 	h := Holder{Process: process.Command, Pid: process.PID}
 	address := ""
@@ -315,7 +316,7 @@ func (f *Facts) holder(process hostproc.Process) Holder {
 	return h
 }
 
-// status returns the container with an id, nil for "" and for those of other pods.
+// status returns the container with an id, or nil if the pod does not have it.
 func (p *Pod) status(id string) *pod.ContainerStatus {
 	for _, c := range p.Status.Containers {
 		if c.ID == id {

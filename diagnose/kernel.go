@@ -21,13 +21,13 @@ type Kill struct {
 	Pid      int
 	Group    string // the cgroup of the process
 	LimitOf  string // the cgroup whose limit was reached; "": the whole node was out of memory
-	Usage    uint64 // of that cgroup, in bytes; 0 where the log does not say
+	Usage    uint64 // of that cgroup, in bytes; 0 if not in the log
 	Limit    uint64
 	Resident uint64 // memory of the process
 }
 
-// The kernel's lines about a kill, in their order. The name of a process is the only text in them that a container
-// chooses: it has 15 bytes at most, and stands where no pattern looks for anything else.
+// The kernel's lines about a kill, in order. The name of a process is the only text in them that a container chooses. It
+// has at most 15 bytes, and other patterns do not match at its place.
 var (
 	usageLine = lazyregexp.New(`^memory: usage (\d+)kB, limit (\d+)kB, failcnt \d+$`)
 	groupLine = lazyregexp.New(`^oom-kill:constraint=\w+,nodemask=[^=]*,cpuset=[^,=]*,mems_allowed=[-\d,]*,(?:oom_memcg=([^,]*)|global_oom),task_memcg=([^,]*),task=.{0,15},pid=(\d+),uid=\d+$`)
@@ -35,19 +35,19 @@ var (
 	killLine  = lazyregexp.New(`^(?:Memory cgroup out of memory|Out of memory): Killed process (\d+) \((.{0,15})\)(?: total-vm:\d+kB, anon-rss:(\d+)kB, file-rss:\d+kB, shmem-rss:(\d+)kB)?`)
 )
 
-// firstFacility is the lowest priority of a facility that is not the kernel.
+// firstFacility is the lowest priority of a facility other than the kernel's.
 const firstFacility = 8
 
 // kernelLog collects the kills in records of the kernel log.
 type kernelLog struct {
 	booted time.Time
 	usage  [2]uint64
-	last   Kill // of which the last line has not come yet
+	last   Kill // incomplete: its last line is still to come
 	kills  []Kill
 }
 
-// record parses a record of /dev/kmsg. Records that a process has written there, as a privileged container may, are left
-// out: the kernel gives them another facility than its own.
+// record parses a record of /dev/kmsg. It ignores records that a process has written, as a privileged container may: the
+// kernel gives them another facility.
 func (l *kernelLog) record(text string) {
 	head, line, _ := strings.Cut(text, ";")
 	fields := strings.Split(head, ",")
@@ -85,7 +85,7 @@ func (l *kernelLog) record(text string) {
 	l.kills, l.last, l.usage = append(l.kills, kill), Kill{}, [2]uint64{}
 }
 
-// kernelKills reads the kernel log: as much of it as the kernel still has, and lets this user read.
+// kernelKills reads the kills in the kernel's log buffer.
 func (h Host) kernelKills(booted time.Time) ([]Kill, error) {
 	f, err := os.OpenFile(h.path("/dev/kmsg"), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -19,22 +19,22 @@ import (
 	"github.com/crishim/crishim/client/containerd"
 )
 
-// Program is what keeps the command of a container from running.
+// Program describes why the command of a container cannot run.
 type Program struct {
 	Path        string
-	Machine     string // that it is for, where that is not the host's
-	Interpreter string // that the container has not: the loader of an ELF file, or what a script names after #!
-	NoProgram   bool   // it is no ELF file, and has no #!
+	Machine     string // of the program, if not the host's
+	Interpreter string // missing in the container: the loader of an ELF file, or a script's interpreter
+	NoProgram   bool   // neither an ELF file nor a script with #!
 }
 
-// hostMachines are those whose programs a processor runs.
+// hostMachines are the ELF machines whose programs a processor runs, by GOARCH.
 var hostMachines = map[string][]elf.Machine{"amd64": {elf.EM_X86_64, elf.EM_386}, "arm64": {elf.EM_AARCH64, elf.EM_ARM}}
 
 // maxPaths bounds the calls that the PATH of an image can cause.
 const maxPaths = 64
 
-// program looks at the file of a container's command. CRI has no call for that: our own shim and containerd tell where the files
-// are, other runtimes do not.
+// program inspects the file of a container's command. CRI has no call for that. Only our own shim and containerd tell
+// where the files are.
 func (c *Collector) program(ctx context.Context, id string, info map[string]string, args, env []string, cwd string) *Program {
 	if len(args) == 0 {
 		return nil
@@ -65,7 +65,7 @@ func (c *Collector) program(ctx context.Context, id string, info map[string]stri
 	return nil
 }
 
-// programPaths returns the paths at which a command may be.
+// programPaths returns the possible paths of a command.
 func programPaths(command string, env []string, cwd string) (paths []string) {
 	switch {
 	case path.IsAbs(command):
@@ -90,7 +90,8 @@ func programPaths(command string, env []string, cwd string) (paths []string) {
 // headBytes is enough for the program headers and the name of the loader, which linkers put first.
 const headBytes = 4 << 10
 
-// layers returns a function that reads the first bytes of files in the layers of a container of containerd, nil for other runtimes.
+// layers returns a function that reads the first bytes of a file in the layers of a containerd container, or nil for
+// other runtimes.
 func (c *Collector) layers(ctx context.Context, info map[string]string) func(at string) ([]byte, error) {
 	store, ok := containerd.Open(ctx, c.conn.ClientConn())
 	if !ok || c.o.Host.Hidden {
@@ -113,7 +114,7 @@ func (c *Collector) layers(ctx context.Context, info map[string]string) func(at 
 	}
 }
 
-// head returns the first bytes of a file of a container; nil where a path is no file.
+// head returns the first bytes of a file of a container, or nil if the path is not a regular file.
 func (c *Collector) head(ctx context.Context, id, at string) ([]byte, error) {
 	stat, err := c.conn.StatPath(ctx, id, at)
 	if err != nil {
@@ -137,7 +138,7 @@ func (c *Collector) head(ctx context.Context, id, at string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(archive, headBytes))
 }
 
-// notExist turns the runtime's answer that there is no such file into fs.ErrNotExist.
+// notExist turns the runtime's error for a missing file into fs.ErrNotExist.
 func notExist(err error) error {
 	if status.Code(err) == codes.NotFound {
 		return fs.ErrNotExist
@@ -145,8 +146,8 @@ func notExist(err error) error {
 	return err
 }
 
-// parseProgram returns the machine of an ELF file if the host's processor is another one, and the interpreter of a program. The kernel
-// ends the name of a script's interpreter at a blank, and not at a carriage return.
+// parseProgram returns the machine of an ELF file if it differs from the host's, and the interpreter of a program. For
+// the kernel a script's interpreter ends at a blank, but not at a carriage return.
 func parseProgram(head []byte) (p Program) {
 	if line, script := bytes.CutPrefix(head, []byte("#!")); script {
 		line, _, _ = bytes.Cut(line, []byte("\n"))
@@ -179,7 +180,7 @@ func parseProgram(head []byte) (p Program) {
 	}
 	for _, header := range file.Progs {
 		if header.Type == elf.PT_INTERP {
-			text, _ := io.ReadAll(header.Open()) // "" where it is further on
+			text, _ := io.ReadAll(header.Open()) // "" if it is beyond head
 			p.Interpreter = strings.TrimRight(string(text), "\x00")
 		}
 	}

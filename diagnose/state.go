@@ -30,7 +30,6 @@ func Summary(d *kuberuntime.Description) string {
 	return text
 }
 
-// facts returns what the state of a pod depends on.
 func facts(d *kuberuntime.Description) kube.Pod {
 	p := kube.Pod{NoSandbox: d.Status.Sandbox() == nil, Ready: d.Status.Sandbox().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY, Managed: d.Managed}
 	if d.State != nil {
@@ -57,7 +56,7 @@ func container(d *kuberuntime.Description, c plan.ContainerView) kube.Container 
 	return out
 }
 
-// removed reports whether a container of the manifest was made, is gone, and nobody makes it again.
+// removed reports whether a container of the manifest was created, was removed, and is not created again.
 func removed(d *kuberuntime.Description, c plan.ContainerView) bool {
 	if c.Status != nil || d.Managed {
 		return false
@@ -70,7 +69,7 @@ func removed(d *kuberuntime.Description, c plan.ContainerView) bool {
 	})
 }
 
-// Word is a container's state in one word: kubectl's, or the runtime's.
+// Word returns a container's state in one word of kubectl or the runtime.
 func Word(d *kuberuntime.Description, c plan.ContainerView) string {
 	if removed(d, c) {
 		return "Removed"
@@ -90,7 +89,7 @@ func waits(d *kuberuntime.Description, c plan.ContainerView) (reason string, nex
 	return d.Waiting[c.Container.Name].Reason, next
 }
 
-// State is a container's state in a sentence.
+// State returns a container's state as a sentence.
 func State(d *kuberuntime.Description, c plan.ContainerView, now time.Time) string {
 	reason, next := waits(d, c)
 	switch {
@@ -104,7 +103,7 @@ func State(d *kuberuntime.Description, c plan.ContainerView, now time.Time) stri
 	return Word(d, c)
 }
 
-// Ended is how an attempt ended, in a sentence.
+// Ended describes the end of an attempt in a sentence.
 func Ended(c *pod.ContainerStatus, now time.Time) string {
 	when := Ago(now, c.FinishedAt)
 	message := oneLine(ocierror.Plain(c.Message))
@@ -136,7 +135,7 @@ func again(words string, next, now time.Time) string {
 	return words + duration.HumanDuration(max(next.Sub(now), 0))
 }
 
-// Ago is when something was, in words.
+// Ago formats how long ago t was.
 func Ago(now, t time.Time) string {
 	if t.IsZero() {
 		return "some time ago"
