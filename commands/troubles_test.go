@@ -100,7 +100,7 @@ func TestHintsAtTheRightVerb(t *testing.T) {
 	}
 }
 
-// TestRunOutOfMemory says why the status is that of a kill.
+// TestRunOutOfMemory: run says that a container was killed for memory.
 func TestRunOutOfMemory(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

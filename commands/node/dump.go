@@ -167,7 +167,7 @@ var quoteless = []diagnose.Code{
 	diagnose.NetworkFailed, diagnose.NoAddress, diagnose.SandboxFailed, diagnose.RuntimeNotReady, diagnose.NetworkNotReady,
 }
 
-// why adds why pods do not run, the events of pods of apply and sync, and those that the engine behind our own shim keeps.
+// why adds why pods do not run, the events of pods of apply and sync, and the events of the engine behind our own shim.
 func (o *dumpOptions) why(ctx context.Context, connector *cli.Connector, conn *client.Conn) (func(*bundle.Report), error) {
 	if conn.Remote() != "" {
 		return nil, errors.New("the runtime is not on this host")

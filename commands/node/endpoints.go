@@ -57,8 +57,8 @@ func probedEndpoints(ctx context.Context, printer *cli.Printer, connector *cli.C
 	return rows, failed
 }
 
-// networkOfNewPods returns which network new pods get: those of the embedded dockershim that would
-// be started, or of the runtime that is used, where its status names it.
+// networkOfNewPods returns the network of new pods: of the embedded dockershim if it would be started, else the network
+// that the runtime's status names.
 func networkOfNewPods(ctx context.Context, printer *cli.Printer, a client.Candidate, options client.Options, embedded shim.Options) string {
 	plugin := embedded.Network.Plugin
 	if a.Kind != client.KindEngine {
@@ -74,8 +74,7 @@ func networkOfNewPods(ctx context.Context, printer *cli.Printer, a client.Candid
 	return "; new pods get the network plugin " + plugin
 }
 
-// askNetwork asks a crishim that serves. One that does not answer is described well
-// enough without.
+// askNetwork asks a serving crishim for its pod network. Without an answer the network is omitted.
 func askNetwork(ctx context.Context, printer *cli.Printer, options client.Options) string {
 	conn, err := client.Connect(ctx, options)
 	if err != nil {
