@@ -103,7 +103,7 @@ func usesOf(t *testing.T, dir string) map[string]map[string]string {
 	return uses
 }
 
-// circleIn returns files of which each uses the next and the last uses the first, with the identifiers; nil if there are none.
+// circleIn returns files of which each uses the next and the last uses the first, with the identifiers, or nil.
 func circleIn(uses map[string]map[string]string) []string {
 	var path []string
 	seen := map[string]bool{}
