@@ -56,11 +56,8 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, listed *
 	listed = cmp.Or(listed, &pod.Pod{UID: string(p.UID), Name: p.Name, Namespace: p.Namespace})
 	defer m.prober.Keep(string(p.UID), nil)
 	defer m.closeState(string(p.UID)) // first: the state keeps the results of the probes
-	if _, limited := plan.BackoffLimit(p); limited {
-		w.MaxBackOff = 0 // a Job has its own limit
-	}
-	ended := ""     // why the last step stopped the pod for good
-	var waits error // what the last step waited for
+	ended := ""                       // why the last step stopped the pod for good
+	var waits error                   // what the last step waited for
 	current, err := m.StatusOf(ctx, listed)
 	for first := true; ; first = false {
 		if !first {
@@ -84,7 +81,7 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, listed *
 		}
 		result := m.SyncPod(ctx, p, set, current)
 		m.recordState(ctx, p, current, &result)
-		if result.Err != nil && (w.Until == UntilStarted || !result.OnlyBackOff() || result.backsOffLonger(w.MaxBackOff)) {
+		if result.givesUp(p, w) {
 			return view, current, waitError(ctx, startFailure(result.Err, current), waits)
 		}
 		if result.Err == nil && result.Actions.KillPod && !result.Actions.CreateSandbox {
@@ -98,6 +95,12 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, listed *
 			return view, current, waitError(ctx, err, waits)
 		}
 	}
+}
+
+// givesUp reports whether Up does not wait for what the step failed at. A Job's backoffLimit takes the place of MaxBackOff.
+func (r *SyncResult) givesUp(p *v1.Pod, w Wait) bool {
+	_, limited := plan.BackoffLimit(p)
+	return r.Err != nil && (w.Until == UntilStarted || !r.OnlyBackOff() || !limited && r.backsOffLonger(w.MaxBackOff))
 }
 
 // waitError returns err, or for a context that has ended its cause and what Up waited for.

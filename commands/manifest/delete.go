@@ -242,15 +242,20 @@ func (o *deleteOptions) find(ctx context.Context, r *podRuntime, pods []*pod.Pod
 			continue
 		}
 		known[one[0].UID] = true
-		for _, p := range one {
-			if directory := r.OwnerOf(ctx, p).Dir; directory != "" && kuberuntime.DirInUse(r.dirs, directory) {
-				err = cli.About(name, cli.WithHint(fmt.Errorf("crishim sync %s manages it and would create it again", directory), "remove its manifest from that directory"))
-				errs = append(errs, err)
-			}
-		}
+		errs = append(errs, keptBySync(ctx, r, name, one))
 		found = append(found, one)
 	}
 	return found, missing, cli.Join(errs...)
+}
+
+func keptBySync(ctx context.Context, r *podRuntime, name string, pods []*pod.Pod) (err error) {
+	for _, p := range pods {
+		if directory := r.OwnerOf(ctx, p).Dir; directory != "" && kuberuntime.DirInUse(r.dirs, directory) {
+			one := fmt.Errorf("crishim sync %s manages it and would create it again", directory)
+			err = cli.Join(err, cli.About(name, cli.WithHint(one, "remove its manifest from that directory")))
+		}
+	}
+	return err
 }
 
 func deletePod(ctx context.Context, printer *cli.Printer, r *podRuntime, p *pod.Pod, grace *int64) error {
