@@ -14,6 +14,9 @@ import (
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/kuberuntime/plan"
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 // upSoon fails the test if Up does not end.
@@ -305,5 +308,34 @@ func TestUpEndsCrashLoops(t *testing.T) {
 				t.Errorf("without a limit: got %v", err)
 			}
 		})
+	}
+}
+
+// TestUpEndsJobsAtTheirLimit, not at that of a crash loop, and for good.
+func TestUpEndsJobsAtTheirLimit(t *testing.T) {
+	t.Parallel()
+	f := newJobs(t)
+	p, set := parse(t, "  restartPolicy: OnFailure\n  containers: [{name: a, image: \"busybox:1\"}]\n")
+	p.Annotations = map[string]string{pod.BackoffLimitAnnotation: "7"}
+	ctx := deadline(t)
+	done := make(chan error, 1)
+	go func() {
+		_, err := f.Up(ctx, p, set, true)
+		done <- err
+	}()
+	for _, wait := range []time.Duration{0, 10, 20, 40, 80, 160, 300, 0} {
+		f.exit(ctx, t, p, "a", 3, wait*time.Second)
+	}
+	const why = "its containers failed more often than the backoffLimit of 7, container a ended with status 3"
+	if err := <-done; !errors.Is(err, ErrPodFailed) || !strings.HasSuffix(err.Error(), why) {
+		t.Errorf("got %v", err)
+	}
+	before := f.changes()
+	if _, err := f.Up(ctx, p, set, true); !errors.Is(err, ErrPodFailed) || !slices.Equal(before, f.changes()) {
+		t.Errorf("a second Up: got %v, %v", err, f.changes()[len(before):])
+	}
+	status := f.status(t, p)
+	if s := f.APIPod(p, f.View(p, status), status).Status; !isDead(status) || s.Phase != v1.PodFailed || s.Reason != plan.BackoffLimitExceeded || s.Message != why {
+		t.Errorf("got %s, %s, %s", s.Phase, s.Reason, s.Message)
 	}
 }
