@@ -112,14 +112,16 @@ func (m *Manager) ensureImage(ctx context.Context, p *v1.Pod, container, image s
 		m.reportWaiting(p, container, EventFailed, ErrInvalidImageName, "image name %q: %v", image, err)
 		return nil, fmt.Errorf("%w: %q: %w", ErrInvalidImageName, image, err)
 	}
-	present, err := m.imageStatus(ctx, image)
-	if err != nil {
-		m.reportWaiting(p, container, EventFailed, ErrImageInspect, "inspect image %s: %v", image, err)
-		return nil, fmt.Errorf("%w: %w", ErrImageInspect, err)
-	}
-	if policy != v1.PullAlways && present.GetId() != "" {
-		m.event(p, container, EventPulled, "image %s is already present", image)
-		return present, nil
+	if policy != v1.PullAlways {
+		present, err := m.imageStatus(ctx, image)
+		if err != nil {
+			m.reportWaiting(p, container, EventFailed, ErrImageInspect, "inspect image %s: %v", image, err)
+			return nil, fmt.Errorf("%w: %w", ErrImageInspect, err)
+		}
+		if present.GetId() != "" {
+			m.event(p, container, EventPulled, "image %s is already present", image)
+			return present, nil
+		}
 	}
 	if policy == v1.PullNever {
 		m.reportWaiting(p, container, EventFailed, ErrImageNeverPull, "image %s is not present and its policy is Never", image)

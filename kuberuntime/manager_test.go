@@ -198,6 +198,10 @@ func TestUpAndRemove(t *testing.T) {
 	if diff := cmp.Diff(want, f.changes()); diff != "" {
 		t.Error(diff)
 	}
+	asked := slices.DeleteFunc(f.stub.Methods(), func(method string) bool { return method != "ImageStatus" })
+	if len(asked) != 3 {
+		t.Errorf("asked %d times for images, want once for each container", len(asked))
+	}
 	if _, err := f.Up(deadline(t), p, set, true); err != nil {
 		t.Fatal(err)
 	}
