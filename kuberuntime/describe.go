@@ -25,16 +25,16 @@ type Description struct {
 	Pod      *v1.Pod     `json:"pod"` // with its status
 	Status   *pod.Status `json:"-"`
 	View     *plan.View  `json:"-"`
-	Recorded bool        `json:"recorded"` // the manifest is known, not only what runs
-	Managed  bool        `json:"managed"`  // sync or apply works on it, so that it is probed and started again
+	Recorded bool        `json:"recorded"` // the manifest is known, not guessed from containers
+	Managed  bool        `json:"managed"`  // sync or apply manages it: it is probed and restarted
 	Events   []Event     `json:"events"`
-	// Logs are the last lines of containers that failed, by name.
+	// Logs are the last lines of failed containers, by name.
 	Logs map[string][]string `json:"logs,omitempty"`
-	// State is what the process that manages the pod knows of it; nil where none ever did.
+	// State is the pod's recorded state; nil if no process ever managed the pod.
 	State *PodState `json:"-"`
 	// Waiting is why containers do not start, by name; the pod's status has it, too.
 	Waiting map[string]v1.ContainerStateWaiting `json:"-"`
-	// Unready are the last failures of the probes of containers, by name.
+	// Unready are the last probe failures of containers, by name.
 	Unready map[string]string `json:"-"`
 }
 
@@ -115,7 +115,7 @@ func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error
 	return d, nil
 }
 
-// probeOnce makes one attempt of each startup and readiness probe of a pod that is not managed.
+// probeOnce runs each startup and readiness probe of an unmanaged pod once.
 func (m *Manager) probeOnce(ctx context.Context, d *Description) plan.Probes {
 	passed := map[string]bool{}
 	for _, c := range manifest.Containers(d.Pod) {
@@ -189,7 +189,7 @@ func (m *Manager) APIPod(p *v1.Pod, view *plan.View, status *pod.Status) *v1.Pod
 		s.Message = view.Why
 	}
 	s.Conditions = []v1.PodCondition{condition(v1.PodInitialized, view.Initialised), condition(v1.ContainersReady, view.Ready), condition(v1.PodReady, view.Ready)}
-	// All messages of a pod together are bounded, so that each gets its part.
+	// The limit for all messages of a pod is divided among its containers.
 	limit := maxPodMessages / max(len(p.Spec.InitContainers)+len(p.Spec.Containers), 1)
 	for _, c := range view.Containers {
 		one := apiContainer(c, status)
@@ -248,8 +248,8 @@ func apiState(c *pod.ContainerStatus) v1.ContainerState {
 	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: c.Reason, Message: c.Message}}
 }
 
-// showWaiting sets in a pod's status why containers do not start, by the recorded events, and returns it by name. A
-// container that has ended and is to start again waits; its end is the last state.
+// showWaiting sets in a pod's status why containers wait, by the recorded events, and returns it by name. An ended
+// container that will be restarted waits, too; its end becomes the last state.
 func showWaiting(p *v1.Pod, view *plan.View, events []Event) map[string]v1.ContainerStateWaiting {
 	out := map[string]v1.ContainerStateWaiting{}
 	for _, statuses := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
@@ -270,7 +270,7 @@ func showWaiting(p *v1.Pod, view *plan.View, events []Event) map[string]v1.Conta
 	return out
 }
 
-// lastWait returns the event that says why a container does not start, nil if the container got further since.
+// lastWait returns the event that says why a container does not start, or nil if the container made progress since.
 func lastWait(events []Event, name string) *Event {
 	for i, e := range slices.Backward(events) {
 		if e.Container != name {

@@ -18,7 +18,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// settleTime is how long a file must be unchanged before its content counts: a writer may not be done with it.
+// settleTime is how long a file must be unchanged before it is read: its writer may not be done.
 const settleTime = 2 * time.Second
 
 type desired struct {
@@ -40,7 +40,7 @@ type directory struct {
 	pods     map[string]desired // by uid
 	broken   map[string]bool    // files with problems
 	problem  error
-	warnings []string // what of the manifests has no effect
+	warnings []string // parts of manifests that have no effect
 	settled  bool     // the directory was listed, and no file has changed within the settle time
 }
 
@@ -76,8 +76,8 @@ func stampOf(path string) (stamp string, changed time.Time) {
 	return fmt.Sprint(stat.Dev, stat.Ino, info.Size(), info.ModTime().UnixNano(), stat.Ctim), time.Unix(stat.Ctim.Unix())
 }
 
-// read reads the files that have changed and are settled. The pods of the last good content of a file with a problem stay
-// wanted. A directory that cannot be listed changes nothing.
+// read reads changed and settled files. For a file with a problem, the pods of its last good content stay wanted. An
+// unreadable directory changes nothing.
 func (f *directory) read() (changed bool, err error) {
 	f.settled, f.listed = false, false
 	first := f.files == nil
@@ -89,7 +89,7 @@ func (f *directory) read() (changed bool, err error) {
 	if first {
 		f.began = now
 	}
-	pending := len(f.files) == 0 && now.Sub(f.began).Abs() < f.settle // it may be mounted in a moment
+	pending := len(f.files) == 0 && now.Sub(f.began).Abs() < f.settle // the file system may be mounted in a moment
 	for path, s := range f.files {
 		stamp, changedAt := stampOf(path)
 		if stamp != s.stamp {
@@ -120,8 +120,8 @@ func (f *directory) read() (changed bool, err error) {
 	return changed, f.problem
 }
 
-// list adds new files. An unmounted file system leaves another, empty directory at the same path: that is an error, and removes
-// no file.
+// list adds new files. An unmounted file system leaves another, empty directory at the same path. list then returns an
+// error and removes no files.
 func (f *directory) list() error {
 	real, err := filepath.EvalSymlinks(f.path)
 	if err != nil {
@@ -191,7 +191,7 @@ func (f *directory) parse() error {
 		}
 	}
 	set, err := f.parseFiles(use)
-	for err != nil { // each time with at least one file less, or in an older content
+	for err != nil { // each round has one file less, or an older content
 		found, ok := errors.AsType[manifest.Errors](err)
 		if !ok {
 			return errors.Join(append(problems, err)...)
@@ -242,8 +242,8 @@ func (f *directory) parseFiles(contents map[string][]byte) (*manifest.Set, error
 // complete reports whether all files were read and have no problem.
 func (f *directory) complete() bool { return f.settled && len(f.broken) == 0 }
 
-// dropped reports whether a pod that was made from a file, any file for "", is no longer wanted, rather than lost in a file with
-// a problem.
+// dropped reports whether a pod from a file ("" for any) is no longer wanted. Pods of a file with a problem are not
+// dropped.
 func (f *directory) dropped(file string) bool {
 	return f.complete() || f.settled && file != "" && !f.broken[filepath.Join(f.path, file)]
 }

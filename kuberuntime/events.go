@@ -36,7 +36,7 @@ type Event struct {
 	// Waiting is why the container does not start, as a kubelet names it: ErrImagePull,
 	// CrashLoopBackOff, ...
 	Waiting string `json:"waiting,omitempty"`
-	// Cause is why a container is killed; "" where its pod is stopped.
+	// Cause is why a container is killed; "" if its whole pod is stopped.
 	Cause plan.Reason `json:"cause,omitempty"`
 }
 
@@ -65,8 +65,8 @@ const (
 	EventBandwidth       = "BandwidthNotLimited"
 )
 
-// LastFailure returns the event that tells why a container is not started, or with "" why a pod has none; nil if it got
-// further since.
+// LastFailure returns the event that says why a container is not started, or with "" why a pod has no containers. It
+// returns nil after later progress.
 func LastFailure(events []Event, container string) *Event {
 	for i, e := range slices.Backward(events) {
 		switch {
@@ -92,8 +92,8 @@ func (e *Event) Why() string {
 	return text
 }
 
-// WhyNoContainers tells why a pod that was made here has no container. ref is a name or namespace/name; an ambiguous one
-// returns nothing.
+// WhyNoContainers returns why a recorded pod has no container. ref is a name or namespace/name; for an ambiguous ref the
+// results are empty.
 func WhyNoContainers(d pod.Dirs, ref string) (name, why string) {
 	uids, _ := listDir(d.Pods())
 	for _, uid := range uids {
@@ -142,7 +142,7 @@ func (m *Manager) emit(p *v1.Pod, e Event) {
 	m.o.Events(e)
 }
 
-// reportEnds emits an event for each container that has ended since the last look, of this process or of another.
+// reportEnds emits an event for each container whose end no process has reported yet.
 func (m *Manager) reportEnds(p *v1.Pod, status *pod.Status) {
 	for _, c := range m.states.newEnds(m.o.Dirs, string(p.UID), status) {
 		text := fmt.Sprintf("exited with status %d", c.ExitCode)
@@ -156,8 +156,8 @@ func (m *Manager) reportEnds(p *v1.Pod, status *pod.Status) {
 	}
 }
 
-// newEnds returns the containers that have ended without an event about it, the oldest first, and remembers them. A
-// container that was not started has another event.
+// newEnds returns and remembers the ended containers without an event, oldest first. A container whose start failed has
+// an event of its own.
 func (w *stateWriter) newEnds(d pod.Dirs, uid string, status *pod.Status) (ends []*pod.ContainerStatus) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -209,7 +209,7 @@ func AppendEvent(d pod.Dirs, e Event) error {
 	}
 	n, err := f.Write(append(line, '\n')) // one write: lines of several processes do not mix
 	if end, serr := f.Seek(0, io.SeekCurrent); err == nil {
-		// Only the line that fills a half renames the file, even where other processes write it at the same time.
+		// Only the writer whose line fills a half renames the file, also with concurrent writers.
 		if err = serr; err == nil && end/halfEventLog > (end-int64(n))/halfEventLog {
 			err = os.Rename(files[1], files[0])
 		}
@@ -249,8 +249,8 @@ func ReadEvents(d pod.Dirs, uid string) (out []Event, err error) {
 	return out, nil
 }
 
-// inCausalOrder moves the end of a container behind its start, which is reported when the call for it is over, and behind
-// the event that ends it.
+// inCausalOrder moves the end of a container behind its start and behind the event that caused the end. A start is
+// reported only after its call.
 func inCausalOrder(events []Event) []Event {
 	events = slices.Clone(events)
 	before := map[string]time.Time{} // by container
@@ -272,8 +272,8 @@ type FoldedEvent struct {
 	Count int
 }
 
-// FoldEvents folds the events of each container, and those of the pod, that have one reason, in the order of the last
-// of each. The beginning of the message tells apart which probe failed, or with which status a container exited.
+// FoldEvents merges events with the same reason, for each container and the pod. The result is ordered by the last event
+// of each. Failures of different probes and exits with different statuses stay separate, by the start of the message.
 func FoldEvents(events []Event) []FoldedEvent {
 	type kind struct {
 		container, reason, waiting, text string

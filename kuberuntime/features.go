@@ -12,8 +12,8 @@ import (
 	"github.com/crishim/crishim/kuberuntime/manifest"
 )
 
-// checkFeatures refuses the fields of a pod that the runtime ignores, by what it says in Status of itself and of the
-// pod's handler. The runtime is asked only for pods with such fields. Runtimes before CRI 1.31 have no features.
+// checkFeatures refuses fields of a pod that the runtime would ignore, by the features in its Status and of the pod's
+// handler. The runtime is asked only for pods with such fields. Runtimes before CRI 1.31 report no features.
 func (s *syncing) checkFeatures(ctx context.Context) error {
 	spec := field.NewPath("spec")
 	var needGroups, needUsers, needRecursive []*field.Path
@@ -60,7 +60,7 @@ func (s *syncing) checkFeatures(ctx context.Context) error {
 	return errs.ToAggregate()
 }
 
-// featuresOf returns what a handler can do, nil if the runtime does not tell.
+// featuresOf returns the features of a handler, or nil if the runtime does not report them.
 func featuresOf(resp *runtimeapi.StatusResponse, handler string) *runtimeapi.RuntimeHandlerFeatures {
 	for _, h := range resp.GetRuntimeHandlers() {
 		if h.GetName() == handler {
@@ -70,8 +70,8 @@ func featuresOf(resp *runtimeapi.StatusResponse, handler string) *runtimeapi.Run
 	return nil
 }
 
-// possible makes the mounts of a container recursively read-only that the manifest wants so where possible. The mounts
-// are in the order of the manifest's.
+// possible makes mounts with recursiveReadOnly IfPossible recursively read-only if the runtime can. The mounts are in
+// the order of the manifest.
 func (s *syncing) possible(c *v1.Container, mounts []*runtimeapi.Mount) {
 	for i, at := range c.VolumeMounts {
 		if ptr.Deref(at.RecursiveReadOnly, v1.RecursiveReadOnlyDisabled) == v1.RecursiveReadOnlyIfPossible {

@@ -18,9 +18,9 @@ import (
 	"github.com/crishim/crishim/kuberuntime/volume"
 )
 
-// GCPolicy limits which dead containers stay, as the kubelet's flags do.
+// GCPolicy says which dead containers are kept, as the kubelet's flags.
 type GCPolicy struct {
-	MinAge          time.Duration // younger ones stay
+	MinAge          time.Duration // younger containers are kept
 	MaxPerContainer int           // dead attempts of one container, -1 for no limit
 	MaxContainers   int           // dead containers in all, -1 for no limit
 }
@@ -28,11 +28,11 @@ type GCPolicy struct {
 // DefaultGCPolicy is the kubelet's.
 func DefaultGCPolicy() GCPolicy { return GCPolicy{MaxPerContainer: 1, MaxContainers: -1} }
 
-// Sources is what is known about the pods that are wanted, the kubelet's podStateProvider.
+// Sources tells which pods are wanted, as the kubelet's podStateProvider.
 type Sources struct {
 	// Deleted reports whether a pod is no longer wanted. With nil, pods that the runtime has are wanted, others are not.
 	Deleted func(uid string) bool
-	// Dir limits the collection to the pods that sync made from it; "" is for all pods.
+	// Dir limits the collection to pods that sync created from this directory; "" for all pods.
 	Dir string
 }
 
@@ -97,7 +97,7 @@ func (m *Manager) Collect(ctx context.Context, g *Garbage) error {
 	return errors.Join(errs...)
 }
 
-// CollectItem removes one thing that was planned, and reports whether it is gone: what has come into use since stays.
+// CollectItem removes one planned item, and reports whether it is gone. It keeps items that are in use again.
 func (m *Manager) CollectItem(ctx context.Context, item GarbageItem) (gone bool, err error) {
 	remove := func() error {
 		gone = true
@@ -192,11 +192,11 @@ func deadContainers(pods []*pod.Pod, policy GCPolicy, sources Sources, now time.
 	return out
 }
 
-// startTime is how long a container may stay between its creation and its start: a runtime's StartContainer has two minutes.
+// startTime is the longest time between creation and start of a container: StartContainer has a timeout of two minutes.
 const startTime = 2 * time.Minute
 
-// deadUnits groups the containers that do not run and are older than minAge. A container that was created a moment ago is
-// about to start, and not dead.
+// deadUnits groups containers that do not run and are older than minAge. A newly created container is not dead: it is
+// about to start.
 func deadUnits(pods []*pod.Pod, minAge time.Duration, now time.Time) []*unit {
 	var out []*unit
 	for _, p := range pods {
@@ -223,8 +223,8 @@ func deadUnits(pods []*pod.Pod, minAge time.Duration, now time.Time) []*unit {
 	return out
 }
 
-// deadSandboxes picks sandboxes that are not ready, have no container but the given ones, and are not the newest of a pod
-// that is there: the kubelet's evictSandboxes.
+// deadSandboxes picks sandboxes that are not ready and have only the given containers, except the newest of a wanted pod:
+// the kubelet's evictSandboxes.
 func deadSandboxes(pods []*pod.Pod, containers []GarbageItem, sources Sources) []GarbageItem {
 	gone := map[string]bool{}
 	for _, item := range containers {
@@ -256,8 +256,8 @@ func deadSandboxes(pods []*pod.Pod, containers []GarbageItem, sources Sources) [
 	return out
 }
 
-// deadDirs picks the directories of pods that the runtime does not know at all, and dangling log links, as the kubelet's
-// evictPodLogsDirectories. Only pods that were made on this runtime count: the logs of others lie in the same directories.
+// deadDirs picks directories of pods that the runtime does not know, and dangling log links, as the kubelet's
+// evictPodLogsDirectories. It skips pods of other runtimes, whose logs are in the same directories.
 func (m *Manager) deadDirs(ctx context.Context, sources Sources) ([]GarbageItem, error) {
 	uids, err := listDir(m.o.Dirs.Pods())
 	if err != nil {
@@ -328,7 +328,7 @@ func (m *Manager) whenLost(ctx context.Context, record *Record, sources Sources,
 	return do()
 }
 
-// mayComeBack reports whether a sync of the pod's directory would run a finished pod again, if its end were forgotten.
+// mayComeBack reports whether sync would run a finished pod again after its record is removed.
 func (m *Manager) mayComeBack(record *Record) bool {
 	p := record.Pod
 	if state, err := ReadState(m.o.Dirs, string(p.UID)); err == nil && !state.Final() {

@@ -17,20 +17,20 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ImagePolicy says when unused images go: from High percent of the disk on, until Low.
+// ImagePolicy says when unused images are removed: above High percent disk usage, down to Low.
 type ImagePolicy struct{ High, Low int }
 
 // DefaultImagePolicy is the kubelet's.
 func DefaultImagePolicy() ImagePolicy { return ImagePolicy{High: 85, Low: 80} }
 
-// minImageAge is how long an image stays that was seen to come: it is about to be used.
+// minImageAge is how long a new image is kept: it is about to be used.
 const minImageAge = 2 * time.Minute
 
-// imageHistory is since when images are there, and when they were last used, as the kubelet's imageGCManager keeps it: the
-// CRI does not tell. It is nil in a process that does not stay.
+// imageHistory records when images appeared and were last used, as the kubelet's imageGCManager: the CRI does not tell.
+// It is nil in a short-lived process.
 type imageHistory struct{ records map[string]imageRecord }
 
-// imageRecord has no times of what came, or was used, before we looked.
+// imageRecord has zero times for events before the first look.
 type imageRecord struct{ first, used time.Time }
 
 // note updates the records after a look at the images.
@@ -82,7 +82,7 @@ func (m *Manager) planImages(ctx context.Context, policy ImagePolicy, history *i
 	}
 	percent, toFree := policy.excess(disk.Blocks*uint64(disk.Bsize), disk.Bavail*uint64(disk.Bsize))
 	if toFree == 0 && history == nil {
-		return &Garbage{}, nil // nearly always: no runtime is asked what is used
+		return &Garbage{}, nil // the common case needs no calls for used images
 	}
 	images, err := m.ListImages(ctx)
 	if err != nil {
@@ -121,8 +121,8 @@ func (p ImagePolicy) excess(capacity, available uint64) (percent int, toFree uin
 	return percent, target - available
 }
 
-// unusedImages picks images that are not used, not pinned and have not just come, the least recently used first. Of images
-// without a known use the largest go first, so that few go.
+// unusedImages picks images that are not used, pinned or new, the least recently used first. Without a known use the
+// largest go first, so that fewer are removed.
 func unusedImages(images []*runtimeapi.Image, used UsedImages, toFree uint64, history *imageHistory, now time.Time) []GarbageItem {
 	candidates := slices.DeleteFunc(slices.Clone(images), func(i *runtimeapi.Image) bool {
 		return i.GetPinned() || used.Has(i) || now.Sub(history.of(i).first) < minImageAge
@@ -143,7 +143,7 @@ func unusedImages(images []*runtimeapi.Image, used UsedImages, toFree uint64, hi
 	return out
 }
 
-// UsedImages has every name by which used images are referred to, in its full form.
+// UsedImages has the full references of all used images.
 type UsedImages map[string]bool
 
 // Has reports whether an image is used, by any of its names.
@@ -178,8 +178,8 @@ func fullReference(name string) string {
 	return reference.TagNameOnly(named).String()
 }
 
-// ImageUse is which images are used: by containers, by image volumes, which only a container's status has, and by
-// sandboxes, whose image containerd before 1.7 does not pin. An image that was used once stays so.
+// ImageUse finds images that are used by containers, image volumes or sandboxes. Only a container's status has its image
+// volumes. containerd before 1.7 does not pin the image of sandboxes. An image that was used once stays used.
 type ImageUse struct {
 	runtime runtimeapi.RuntimeServiceClient
 	images  runtimeapi.ImageServiceClient
@@ -190,7 +190,7 @@ type ImageUse struct {
 	seen map[string]bool // containers, by id
 }
 
-// ImagesInUse looks for the first time.
+// ImagesInUse returns an ImageUse after its first look.
 func ImagesInUse(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, images runtimeapi.ImageServiceClient) (*ImageUse, error) {
 	u := &ImageUse{runtime: runtime, images: images, used: UsedImages{}, seen: map[string]bool{}}
 	image, err := SandboxImage(ctx, runtime)
@@ -218,8 +218,8 @@ func SandboxImage(ctx context.Context, runtime runtimeapi.RuntimeServiceClient) 
 	return config.SandboxImage, err
 }
 
-// lookAtSandboxes adds the images of sandboxes, for runtimes that do not tell in their configuration what they make
-// them from, as containerd since 2.0.
+// lookAtSandboxes adds the images of sandboxes, for runtimes whose configuration does not name the sandbox image, such as
+// containerd since 2.0.
 func (u *ImageUse) lookAtSandboxes(ctx context.Context) error {
 	list, err := u.runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
@@ -257,10 +257,10 @@ func (u *ImageUse) StillUnused(ctx context.Context, image *runtimeapi.Image) (bo
 	return !u.Has(image), nil
 }
 
-// statusCalls is how many containers are asked for at once.
+// statusCalls limits concurrent ContainerStatus calls.
 const statusCalls = 8
 
-// look adds the images of containers that were not there before.
+// look adds the images of new containers.
 func (u *ImageUse) look(ctx context.Context) error {
 	list, err := u.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {
@@ -295,7 +295,7 @@ func (u *ImageUse) look(ctx context.Context) error {
 	return g.Wait()
 }
 
-// resolve adds a reference that may be another name of an image than those in its list.
+// resolve adds a reference that the image list may not have.
 func (u *ImageUse) resolve(ctx context.Context, ref string) error {
 	u.mu.Lock()
 	known := ref == "" || u.used.has(ref)

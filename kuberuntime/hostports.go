@@ -25,7 +25,7 @@ func hostPorts(p *v1.Pod) (out []v1.ContainerPort) {
 }
 
 // takeHostPorts refuses a pod whose host ports another pod has, as the kubelet's admission does: CNI's portmap would give
-// both the port. Pods that are made on this runtime wait for each other until release.
+// the port to both. Until release, other pods of this runtime wait.
 func (m *Manager) takeHostPorts(ctx context.Context, p *v1.Pod) (release func() error, err error) {
 	wanted := hostPorts(p)
 	if len(wanted) == 0 {

@@ -12,11 +12,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// identity tells the runtimes of one host apart. Names do not, with two containerds, nor do endpoints: docker:// and the
-// socket of serve reach one engine.
+// identity tells the runtimes of one host apart. Two containerds have the same name, and docker:// and the socket of serve
+// are endpoints of the same engine.
 type identity struct {
 	key  string
-	root string // of the runtime's data, without which it has no pods; "" where it does not tell
+	root string // the runtime's data root; "" if unknown
 	at   string // socketOf the endpoint
 	// bridge reports whether its pods are on the engine's bridge.
 	bridge bool
@@ -74,8 +74,8 @@ func socketOf(endpoint string) string {
 	return endpoint
 }
 
-// is reports whether a record is of this runtime, or of its predecessor: a new engine has another ID. One socket may be at
-// two paths, by a mount.
+// is reports whether a record belongs to this runtime or its predecessor: a new engine has another ID. A mount can give
+// one socket two paths.
 func (i identity) is(key string, r RuntimeRecord) bool {
 	if i.key == key || i.root != "" && r.Root == i.root && socketOf(r.Endpoint) == i.at {
 		return true

@@ -71,7 +71,7 @@ func (m *Manager) PullImage(ctx context.Context, image string, auths []*runtimea
 	return "", inOneLine(errs...)
 }
 
-// GetImageRef returns the runtime's id of an image, "" if it is not there.
+// GetImageRef returns the runtime's id of an image, or "" if the image is missing.
 func (m *Manager) GetImageRef(ctx context.Context, image string) (string, error) {
 	found, err := m.imageStatus(ctx, image)
 	return found.GetId(), err
@@ -169,8 +169,8 @@ func (m *Manager) pullFor(ctx context.Context, p *v1.Pod, container, image strin
 	return nil
 }
 
-// pullErrorName returns the runtime's own name of a failure where it has one, else ErrImagePull: the CRI
-// puts it at the start of the message, which a client may have reworded.
+// pullErrorName returns the runtime's own name of a failure, else ErrImagePull. The CRI puts the name at the start of the
+// message, which a client may have reworded.
 func pullErrorName(err error) error {
 	for ; err != nil; err = errors.Unwrap(err) {
 		for _, named := range []error{criapierrors.ErrRegistryUnavailable, criapierrors.ErrSignatureValidationFailed} {

@@ -29,7 +29,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/probe"
 )
 
-// minGrace is the least time that a container gets to end, in seconds.
+// minGrace is the minimum grace period in seconds.
 const minGrace = 2
 
 type killTarget struct {
@@ -39,12 +39,11 @@ type killTarget struct {
 	ip        string
 	reason    plan.Reason
 	message   string
-	after     []chan struct{} // closed when the containers are gone that go first
+	after     []chan struct{} // closed when the containers that stop first are gone
 }
 
-// KillPod ends all containers at the same time, sidecars after the others and in reverse
-// order, and then the pod's sandboxes. The sandboxes stay, stopped, for garbage collection. It has
-// the kubelet's name.
+// KillPod stops all containers concurrently, sidecars after the others and in reverse order, and then the pod's sandboxes.
+// The stopped sandboxes are left to garbage collection. It has the kubelet's name.
 func (m *Manager) KillPod(ctx context.Context, p *v1.Pod, status *pod.Status, grace *int64) error {
 	return m.killPod(ctx, p, status, grace, nil)
 }
@@ -70,7 +69,7 @@ func (m *Manager) killPod(ctx context.Context, p *v1.Pod, status *pod.Status, gr
 // is stopped after the main containers and the sidecars that were started after it (the kubelet's
 // terminationOrdering), or when its grace period is over.
 func (m *Manager) killContainers(ctx context.Context, p *v1.Pod, status *pod.Status, grace *int64, reasons []plan.Kill) error {
-	// turn is 0 for what is stopped at once; sidecars follow in the reverse order of the manifest.
+	// turn is 0 for containers that are stopped at once. Sidecars follow in reverse order of the manifest.
 	turn := func(t killTarget) int {
 		i := slices.IndexFunc(p.Spec.InitContainers, func(c v1.Container) bool { return c.Name == t.status.Name && pod.IsSidecar(&c) })
 		if i < 0 {
@@ -133,7 +132,7 @@ func (m *Manager) killContainer(ctx context.Context, t killTarget, override *int
 		cancel()
 		grace -= int64(m.o.Now().Sub(start) / time.Second)
 	}
-	m.prober.Drop(t.status.ID) // their results do not matter any more
+	m.prober.Drop(t.status.ID) // probe results no longer matter
 	if _, err := m.runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: t.status.ID, Timeout: max(grace, floor)}); err != nil {
 		return fmt.Errorf("stop container %s: %w", t.status.Name, err)
 	}
@@ -205,7 +204,7 @@ func (s *syncing) postStart(ctx context.Context, c *v1.Container, id string) err
 }
 
 // preStop runs a hook within the grace period and returns how long it took, the kubelet's executePreStopHook. The
-// container is stopped also where the hook fails.
+// container is also stopped if the hook fails.
 func (m *Manager) preStop(ctx context.Context, t killTarget, hook *v1.LifecycleHandler, grace time.Duration) time.Duration {
 	start := m.o.Now()
 	limited, cancel := context.WithTimeout(ctx, grace)
@@ -269,8 +268,8 @@ func httpHook(ctx context.Context, h *v1.HTTPGetAction, podIP string, ports []v1
 	return err
 }
 
-// Remove ends a pod and removes all that is left of it: containers, sandboxes, logs and
-// volumes. Without a manifest (nil) it is ended as the pod's record or its containers say.
+// Remove stops a pod and removes its containers, sandboxes, logs and volumes. Without a manifest (nil) it uses the pod's
+// record or the annotations of its containers.
 func (m *Manager) Remove(ctx context.Context, p *v1.Pod, status *pod.Status, grace *int64) error {
 	if p == nil {
 		if record, err := m.Record(status.UID); err == nil {
@@ -301,8 +300,8 @@ func (m *Manager) Remove(ctx context.Context, p *v1.Pod, status *pod.Status, gra
 
 var ErrRunning = errors.New("the container is running")
 
-// DeleteContainer removes a container that does not run, and before it, so that the next try repairs a
-// failure, its logs. A pod that was not made here keeps its logs.
+// DeleteContainer removes a container that does not run. It removes the logs first, so that a retry after a failure
+// removes both. Pods of other tools keep their logs.
 func (m *Manager) DeleteContainer(ctx context.Context, id string) error {
 	resp, err := m.runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
 	if err != nil {
@@ -318,7 +317,7 @@ func (m *Manager) DeleteContainer(ctx context.Context, id string) error {
 	return err
 }
 
-// removeLogs removes the log of one attempt, what rotation made of it, and its link.
+// removeLogs removes the log of one attempt, its rotated files, and its link.
 func (m *Manager) removeLogs(ctx context.Context, c *runtimeapi.ContainerStatus) error {
 	record, own := m.ownRecord(ctx, c.GetLabels()[kube.LabelPodUID])
 	name := c.GetMetadata().GetName()

@@ -20,7 +20,7 @@ import (
 	"github.com/crishim/crishim/logfile"
 )
 
-// ErrNoLog is a container without a log file, as a runtime with another log driver has.
+// ErrNoLog is returned for a container without a log file, for example with another log driver.
 var ErrNoLog = errors.New("the container has no log file")
 
 // GetContainerLogs copies a container's log, each stream to its writer. With o.Follow it goes on
@@ -49,8 +49,8 @@ func (m *Manager) GetContainerLogs(ctx context.Context, containerID string, o lo
 	})
 }
 
-// LogPolicy says when a log is rotated and how many files of it stay, the present one
-// included. A size of 0 rotates nothing.
+// LogPolicy says when a log is rotated and how many of its files are kept, including the current file. A size of 0
+// disables rotation.
 type LogPolicy struct {
 	MaxSize  int64
 	MaxFiles int
@@ -74,7 +74,7 @@ func (m *Manager) RotateLogs(ctx context.Context, policy LogPolicy) error {
 	var errs []error
 	for _, c := range list.GetContainers() {
 		if size, err := logSize(m.o.Dirs, c); err != nil || size < policy.MaxSize {
-			continue // nearly all of them, nearly always: no runtime is asked
+			continue // the common case needs no call
 		}
 		if _, err := m.Record(c.GetLabels()[kube.LabelPodUID]); err != nil {
 			continue
@@ -136,7 +136,7 @@ func (m *Manager) rotate(ctx context.Context, id string, policy LogPolicy) error
 	return errors.Join(errs...)
 }
 
-// compress replaces a rotated log by its compressed form. The plain file stays until the other is whole.
+// compress replaces a rotated log by its compressed form. The plain file stays until compression is complete.
 func compress(file string) error {
 	from, err := bounded.Open(file)
 	if err != nil {
@@ -156,7 +156,7 @@ func compress(file string) error {
 	return errors.Join(os.Rename(temporary, file+".gz"), os.Remove(file))
 }
 
-// temporarySuffix is the kubelet's for a compressed log that is not whole.
+// temporarySuffix is the kubelet's suffix of an incomplete compressed log.
 const temporarySuffix = ".tmp"
 
 // rotations lists the rotated files of a log, the oldest first: the names sort by time. A file whose compression was

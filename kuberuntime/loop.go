@@ -23,10 +23,9 @@ import (
 
 type LoopOptions struct {
 	Dir string
-	// Manifests are how those of Dir are read.
+	// Manifests are the options for reading the manifests of Dir.
 	Manifests manifest.Options
-	// Problem is called when the directory or the runtime cannot be read, and with nil when it
-	// can again; once each.
+	// Problem is called once when the directory or the runtime cannot be read, and once with nil when it can again.
 	Problem func(what string, err error)
 	GC      GCPolicy
 	Images  ImagePolicy
@@ -59,8 +58,8 @@ type Loop struct {
 	fresh     bool   // the directory was read again since workers were last updated
 	wg        sync.WaitGroup
 
-	// live has the uids of all pods that are wanted, have a worker or are in the runtime; nil
-	// while the directory could not be read in full.
+	// live has the uids of all pods that are wanted, have a worker or are in the runtime. It is nil until the directory was
+	// read completely.
 	live atomic.Pointer[map[string]bool]
 
 	mu       sync.Mutex        // one report at a time
@@ -70,7 +69,7 @@ type Loop struct {
 // runtimeState is whether the runtime and its network are ready, as the kubelet's runtimeState.
 type runtimeState struct{ noRuntime, noNetwork atomic.Bool }
 
-// blocks reports whether a pod has to wait. A pod in the host's network needs no other.
+// blocks reports whether a pod has to wait. A pod in the host's network does not need the pod network.
 func (s *runtimeState) blocks(hostNetwork bool) bool {
 	return s.noRuntime.Load() || s.noNetwork.Load() && !hostNetwork
 }
@@ -111,7 +110,7 @@ func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 
 func originFile(lock string) string { return strings.TrimSuffix(lock, ".lock") + ".origin.json" }
 
-// keepOrigin writes down which directory has the manifests, next to its lock.
+// keepOrigin records the identity of the manifest directory next to its lock.
 func (l *Loop) keepOrigin() {
 	text, err := json.Marshal(l.directory.origin)
 	if err == nil && !bytes.Equal(text, l.origin) {
@@ -122,7 +121,7 @@ func (l *Loop) keepOrigin() {
 	l.report("identity of the directory", err)
 }
 
-// Close ends the work on the directory, and removes what is kept about it unless it has manifests.
+// Close ends the work on the directory. It removes the directory's records if it has no manifests.
 func (l *Loop) Close() error {
 	path, release := dirLockPath(l.m.o.Dirs, l.directory.path), l.lock.Release
 	files := []string{invalidFile(path)}
@@ -166,7 +165,7 @@ func (l *Loop) Run(ctx context.Context) {
 // settleLimit is how long RunOnce waits for files that change.
 const settleLimit = time.Minute
 
-// RunOnce removes the pods that the directory does not have, brings the others up, all at the same time, and returns.
+// RunOnce concurrently removes pods that are not in the directory and brings up the others, and returns.
 func (l *Loop) RunOnce(ctx context.Context, wait Wait) error {
 	_, readErr := l.directory.read()
 	for began := l.directory.now(); !l.directory.settled; _, readErr = l.directory.read() { // a writer may be at work
@@ -322,7 +321,7 @@ func (l *Loop) recordLive(pods []*pod.Pod) {
 	l.live.Store(&live)
 }
 
-// reportWarnings reports what of the manifests has no effect.
+// reportWarnings reports parts of manifests that have no effect.
 func (l *Loop) reportWarnings() {
 	var all error
 	for _, text := range l.directory.warnings {
@@ -331,7 +330,7 @@ func (l *Loop) reportWarnings() {
 	l.report("manifests", all)
 }
 
-// report reports a problem once, and its end. It is the kubelet's logReduction.
+// report reports a problem once, and once its end, as the kubelet's logReduction.
 func (l *Loop) report(what string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -348,8 +347,8 @@ func (l *Loop) report(what string, err error) {
 	}
 }
 
-// fingerprint leaves out containers that were only made: a worker whose starts fail makes one each
-// time, which is no reason to try again at once.
+// fingerprint omits containers that are only created: a worker creates one for each failed start, and that must not cause
+// an immediate retry.
 func fingerprint(p *pod.Pod) string {
 	text := ""
 	for _, s := range p.Sandboxes {
@@ -363,7 +362,7 @@ func fingerprint(p *pod.Pod) string {
 	return text
 }
 
-// removeUnwanted ends the directory's pods that it has no longer, as the kubelet's HandlePodRemoves and
+// removeUnwanted ends pods that are no longer in the directory, as the kubelet's HandlePodRemoves and
 // HandlePodCleanups. The pods of a file with a problem stay, unless one of the same name replaces them.
 func (l *Loop) removeUnwanted(ctx context.Context, pods []*pod.Pod) {
 	for _, p := range pods {
@@ -383,8 +382,8 @@ func (l *Loop) removeUnwanted(ctx context.Context, pods []*pod.Pod) {
 	}
 }
 
-// startWanted starts a worker for each wanted pod, once no other of its name is there, and passes changed
-// manifests on: the kubelet's HandlePodAdditions and HandlePodUpdates.
+// startWanted starts a worker for each wanted pod once no other pod has its name, and passes on changed manifests: the
+// kubelet's HandlePodAdditions and HandlePodUpdates.
 func (l *Loop) startWanted(ctx context.Context, pods []*pod.Pod) {
 	defer func() { l.fresh = false }()
 	for uid, want := range l.directory.pods {
@@ -404,10 +403,10 @@ func (l *Loop) startWanted(ctx context.Context, pods []*pod.Pod) {
 	}
 }
 
-// errBeingRemoved is another pod of the same name that the loop removes.
+// errBeingRemoved is returned while the loop removes another pod of the same name.
 var errBeingRemoved = errors.New("the pod before it is still being removed")
 
-// otherOfName returns an error where there is another pod of the same name: errBeingRemoved, or a ForeignPodError.
+// otherOfName returns an error if another pod has the same name: errBeingRemoved, or a ForeignPodError.
 func (l *Loop) otherOfName(ctx context.Context, uid string, want desired, pods []*pod.Pod) error {
 	name := FullName(want.pod)
 	for other, w := range l.workers {
@@ -431,8 +430,8 @@ func (l *Loop) startWorker(ctx context.Context, uid, name string, want desired, 
 	l.wg.Go(func() { w.run(ctx) })
 }
 
-// every calls do as soon as the runtime is ready, and then periodically, in a goroutine of its own, so that it delays
-// no pod.
+// every calls do as soon as the runtime is ready, and then periodically. It runs in its own goroutine, so that it does not
+// delay pods.
 func (l *Loop) every(ctx context.Context, period time.Duration, what string, do func() error) {
 	l.wg.Go(func() {
 		for {
@@ -452,7 +451,7 @@ func (l *Loop) every(ctx context.Context, period time.Duration, what string, do 
 	})
 }
 
-// collectImages removes images, unless their disk cannot be seen. The first look only records which are used.
+// collectImages removes images, unless their disk is not visible. The first call only records used images.
 func (l *Loop) collectImages(ctx context.Context) error {
 	first := l.images.records == nil
 	g, err := l.m.planImages(ctx, l.o.Images, &l.images)
@@ -465,8 +464,7 @@ func (l *Loop) collectImages(ctx context.Context) error {
 	return l.m.Collect(ctx, g)
 }
 
-// sources declares those of the directory's pods deleted that are not wanted and that the runtime does not have;
-// the others are removed by their workers.
+// sources declares pods of the directory deleted that are neither wanted nor in the runtime. Workers remove the others.
 func (l *Loop) sources() Sources {
 	return Sources{Dir: l.directory.path, Deleted: func(uid string) bool {
 		live := l.live.Load()

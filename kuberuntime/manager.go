@@ -35,7 +35,7 @@ type Options struct {
 	Auth func(ctx context.Context, image string) (*runtimeapi.AuthConfig, error)
 	// Pull pulls an image, with progress for example; nil means PullImage.
 	Pull func(ctx context.Context, image string, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)
-	// Events receives what happens, one call at a time for a pod.
+	// Events receives events, with one call at a time per pod.
 	Events func(Event)
 	// Endpoint names the runtime, so that pods of several runtimes on one host are told apart.
 	Endpoint string
@@ -181,7 +181,7 @@ func (m *Manager) UpdatePodCIDR(ctx context.Context, cidr string) error {
 	return err
 }
 
-// CommandError is the result of a command in a container that ended with another status than 0.
+// CommandError is the result of a command in a container with a non-zero exit status.
 type CommandError struct {
 	Code   int
 	Stderr string
@@ -189,10 +189,10 @@ type CommandError struct {
 
 func (e *CommandError) Error() string { return fmt.Sprintf("command ended with status %d", e.Code) }
 
-// ErrTimeout is the result of a command that did not end in time.
+// ErrTimeout is the result of a command that timed out.
 var ErrTimeout = errors.New("command timed out")
 
-// execGrace is how much longer than the timeout the answer to ExecSync may take.
+// execGrace is added to a command's timeout for the answer of ExecSync.
 const execGrace = 2 * time.Minute
 
 // RunInContainer runs a command to its end and returns its stdout and then its stderr.

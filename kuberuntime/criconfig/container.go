@@ -18,17 +18,17 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// ContainerInput is all that a container's configuration depends on.
+// ContainerInput has everything that a container's configuration depends on.
 type ContainerInput struct {
 	Pod       *v1.Pod
 	Container *v1.Container
 	Env       []*runtimeapi.KeyValue
 	Restarts  int
-	Attempt   int    // of the container, which its log is called by
-	ImageRef  string // what the runtime knows the image by
+	Attempt   int    // of the container; names its log
+	ImageRef  string // the runtime's reference of the image
 	ImageUser ImageUser
 	Mounts    []*runtimeapi.Mount
-	TargetID  string // container whose processes an ephemeral container sees
+	TargetID  string // container that shares its PID namespace with an ephemeral container
 }
 
 // Container returns the configuration of one attempt of a container, the kubelet's generateContainerConfig.
@@ -76,8 +76,8 @@ func (g *Generator) Container(in ContainerInput) (*runtimeapi.ContainerConfig, e
 
 func LogPath(name string, attempt uint32) string { return fmt.Sprintf("%s/%d.log", name, attempt) }
 
-// containerAnnotations returns what is needed to end a container properly without its manifest, the
-// kubelet's newContainerAnnotations.
+// containerAnnotations returns the annotations for ending a container without its manifest, the kubelet's
+// newContainerAnnotations.
 func containerAnnotations(p *v1.Pod, c *v1.Container, restarts int) (map[string]string, error) {
 	out := map[string]string{
 		pod.HashAnnotation:          pod.FormatHash(pod.ContainerHash(c)),
@@ -155,7 +155,7 @@ func OOMScore(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 		return bestEffort - 1
 	}
 	request := c.Resources.Requests.Memory().Value()
-	if pod.IsSidecar(c) { // it is not killed before the containers that it serves
+	if pod.IsSidecar(c) { // a sidecar is killed after the containers that it serves
 		least := int64(math.MaxInt64)
 		for i := range p.Spec.Containers {
 			least = min(least, p.Spec.Containers[i].Resources.Requests.Memory().Value())
@@ -186,7 +186,7 @@ func Resources(p *v1.Pod, c *v1.Container, host Host) *runtimeapi.LinuxContainer
 	return r
 }
 
-// hugepageLimits returns a limit for every size that the host has: of sizes without a limit a container gets none.
+// hugepageLimits returns a limit for every page size of the host. The limit is 0 for sizes without one in the manifest.
 func hugepageLimits(limits v1.ResourceList, sizes []int64) []*runtimeapi.HugepageLimit {
 	asked := map[int64]int64{}
 	for name, limit := range limits {

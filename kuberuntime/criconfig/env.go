@@ -18,8 +18,8 @@ import (
 	"github.com/crishim/crishim/kuberuntime/manifest"
 )
 
-// Env resolves a container's variables, as the kubelet's makeEnvironmentVariables: envFrom first, then env, where
-// a value can refer to what was set before it.
+// Env resolves a container's variables, as the kubelet's makeEnvironmentVariables: envFrom first, then env. A value in
+// env can refer to earlier variables.
 func Env(p *v1.Pod, c *v1.Container, set *manifest.Set, host Host, podIPs []string, files Files) ([]*runtimeapi.KeyValue, error) {
 	env := []*runtimeapi.KeyValue{}
 	assign := func(name string, value []byte) {
@@ -41,7 +41,7 @@ func Env(p *v1.Pod, c *v1.Container, set *manifest.Set, host Host, podIPs []stri
 			return nil, err
 		}
 		for _, key := range slices.Sorted(maps.Keys(values)) {
-			// Keys that are no names of variables are left out, as the kubelet does.
+			// Keys that are not valid variable names are skipped, as by the kubelet.
 			if name := from.Prefix + key; len(validation.IsRelaxedEnvVarName(name)) == 0 {
 				assign(name, values[key])
 			}
@@ -101,13 +101,13 @@ func valueOf(data map[string][]byte, err error, key string, optional *bool) (str
 }
 
 // Expand replaces $(NAME) in a text by the value of a variable, as the kubelet's expansion package. $$ stands for
-// one $, and a name of no variable stays as it is written.
+// one $. References to unknown variables stay as written.
 func Expand(s string, env []*runtimeapi.KeyValue) string {
 	out, _ := expand(s, env)
 	return out
 }
 
-// ExpandAll is Expand where each name must be one of a variable.
+// ExpandAll is Expand, but fails for an unknown variable.
 func ExpandAll(s string, env []*runtimeapi.KeyValue) (string, error) {
 	out, unset := expand(s, env)
 	if len(unset) > 0 {
@@ -126,7 +126,7 @@ func expand(s string, env []*runtimeapi.KeyValue) (expanded string, unset []stri
 		}
 		out.WriteString(s[:i])
 		s = s[i:]
-		n := 2 // bytes that are read
+		n := 2 // bytes read
 		switch end := strings.IndexByte(s, ')'); {
 		case s[1] == '$':
 			out.WriteByte('$')
@@ -180,7 +180,7 @@ func Field(p *v1.Pod, host Host, podIPs []string, path string) (string, error) {
 	return "", fmt.Errorf("unknown field %s", path)
 }
 
-// formatMap writes key="value" lines in the order of the keys, as volumes have them.
+// formatMap writes key="value" lines sorted by key, as in downward API volumes.
 func formatMap(m map[string]string) string {
 	lines := make([]string, 0, len(m))
 	for _, key := range slices.Sorted(maps.Keys(m)) {

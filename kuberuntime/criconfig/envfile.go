@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Files reads a file of one of a pod's volumes. nil stands for a pod that has no files yet, and no variables from them.
+// Files reads a file of a pod's volume. It is nil for a pod without files yet, which then gets no variables from files.
 type Files func(volume, path string) ([]byte, error)
 
 func (read Files) value(ref *v1.FileKeySelector) (value string, found bool, err error) {

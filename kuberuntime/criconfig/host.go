@@ -13,21 +13,21 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Host is what a pod's configuration needs to know about the host, and how the host is set up for pods.
+// Host has the facts and settings of the host that a pod's configuration depends on.
 type Host struct {
 	Name        string
 	IPs         []string
 	CPUs        int
 	Memory      int64
 	Storage     int64   // size of the root file system
-	HugePages   []int64 // sizes of huge pages that the kernel has, in bytes
+	HugePages   []int64 // huge page sizes of the kernel, in bytes
 	CgroupV2    bool
 	SwapControl bool  // swap can be limited
 	Swap        int64 // size of all swap
 	DNS         DNS
 	HostsFile   string // text of the host's own /etc/hosts
 
-	// The kubelet's settings of the same names, which need cgroup v2. ReadHost leaves them out.
+	// The kubelet's settings of the same names, which need cgroup v2. ReadHost does not set them.
 	LimitedSwap, SingleProcessOOMKill bool
 }
 
@@ -73,7 +73,7 @@ func hugePages(dir string) []int64 {
 	return out
 }
 
-// hostDNS returns the host's resolver configuration; where that is systemd's stub, the servers behind it.
+// hostDNS returns the host's resolver configuration. For systemd's stub it returns the servers behind it.
 func hostDNS() DNS {
 	var dns DNS
 	for i, path := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} {
@@ -91,8 +91,7 @@ func hostDNS() DNS {
 	return dns
 }
 
-// hostIPs returns the address that packets to the outside leave from, then one of the other
-// family if there is one.
+// hostIPs returns the source address of packets to the outside, then an address of the other family, if any.
 func hostIPs() []string {
 	var out []string
 	for _, target := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {

@@ -47,8 +47,8 @@ func swap(p *v1.Pod, c *v1.Container, host Host) int64 {
 	return int64(float64(request.Value()) / float64(host.Memory) * float64(host.Swap))
 }
 
-// swapControl reports whether the kernel can limit swap under a root of cgroups. With cgroup v2 the root itself has no
-// such file, so that the file of the own cgroup tells.
+// swapControl reports whether the kernel can limit swap under a root of cgroups. The root of cgroup v2 has no swap file,
+// so crishim's own cgroup is checked.
 func swapControl(root, ownCgroup string) (v2, control bool) {
 	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err != nil {
 		_, err := os.Stat(filepath.Join(root, "memory", "memory.memsw.limit_in_bytes"))

@@ -1,7 +1,6 @@
 // Package criconfig turns a defaulted Pod into the CRI messages that create its sandbox
-// and its containers: environment, security, resources, DNS, hosts file, mounts. All of it
-// is pure; what only the host knows comes in as a Host, what only the runtime knows as
-// arguments.
+// and its containers: environment, security, resources, DNS, hosts file, mounts. All functions
+// are pure: facts of the host are in a Host, facts of the runtime are arguments.
 package criconfig
 
 import (
@@ -49,7 +48,7 @@ func labels(p *v1.Pod) map[string]string {
 	return map[string]string{kube.LabelPodName: p.Name, kube.LabelPodNamespace: p.Namespace, kube.LabelPodUID: string(p.UID)}
 }
 
-// sysctls returns the pod's with dots: Kubernetes accepts slashes, too.
+// sysctls returns the pod's sysctls with dots in their names: Kubernetes also accepts slashes.
 func sysctls(p *v1.Pod) map[string]string {
 	out := map[string]string{}
 	for _, s := range p.Spec.SecurityContext.Sysctls {
@@ -58,8 +57,7 @@ func sysctls(p *v1.Pod) map[string]string {
 	return out
 }
 
-// sysctlName swaps the separators where the first one is a slash: net/ipv4/conf/eth0.1/x
-// is net.ipv4.conf.eth0/1.x.
+// sysctlName swaps the separators if the first is a slash: net/ipv4/conf/eth0.1/x is net.ipv4.conf.eth0/1.x.
 func sysctlName(name string) string {
 	i := strings.IndexAny(name, "./")
 	if i < 0 || name[i] == '.' {
@@ -95,7 +93,7 @@ func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
 
 type DNS struct{ Servers, Searches, Options []string }
 
-// The limits that resolvers and the kubelet have.
+// Limits of resolvers and of the kubelet.
 const (
 	maxServers  = 3
 	maxSearches = 32
@@ -178,8 +176,7 @@ func mergeOptions(host []string, own []v1.PodDNSConfigOption) []string {
 	return out
 }
 
-// HostsFile returns the text of a pod's /etc/hosts: the host's own one with the aliases for
-// a pod in the host's network, else one with the pod's addresses.
+// HostsFile returns the text of a pod's /etc/hosts. In the host's network it is the host's file with the pod's aliases.
 func HostsFile(p *v1.Pod, host Host, podIPs []string) string {
 	var out strings.Builder
 	if p.Spec.HostNetwork {
@@ -203,7 +200,7 @@ func HostsFile(p *v1.Pod, host Host, podIPs []string) string {
 	return out.String()
 }
 
-// Hostname returns the pod's host name: what it sets, else its name as far as it fits.
+// Hostname returns the pod's host name: spec.hostname, else the truncated pod name.
 func Hostname(p *v1.Pod) string {
 	const longest = 63
 	name := p.Name

@@ -11,15 +11,14 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// ImageUser is the user that an image names: a uid, or a name that only the runtime can
-// resolve.
+// ImageUser is the user of an image: a uid, or a name that only the runtime can resolve.
 type ImageUser struct {
 	UID  *int64
 	Name string
 }
 
-// VerifyNonRoot refuses a container with runAsNonRoot that would run as root, or of which
-// that is unknown: the kubelet's verifyRunAsNonRoot.
+// VerifyNonRoot refuses a container with runAsNonRoot that would run as root or as an unknown user: the kubelet's
+// verifyRunAsNonRoot.
 func VerifyNonRoot(p *v1.Pod, c *v1.Container, image ImageUser) error {
 	sc := effective(p, c)
 	if !ptr.Deref(sc.RunAsNonRoot, false) {
@@ -42,7 +41,7 @@ func effective(p *v1.Pod, c *v1.Container) *v1.SecurityContext {
 	if c.SecurityContext != nil {
 		sc = c.SecurityContext.DeepCopy()
 	}
-	of := p.Spec.SecurityContext // there is one: a default
+	of := p.Spec.SecurityContext // never nil after defaulting
 	sc.SELinuxOptions = cmp.Or(sc.SELinuxOptions, of.SELinuxOptions)
 	sc.RunAsUser = cmp.Or(sc.RunAsUser, of.RunAsUser)
 	sc.RunAsGroup = cmp.Or(sc.RunAsGroup, of.RunAsGroup)
@@ -141,7 +140,7 @@ func namespaces(p *v1.Pod) *runtimeapi.NamespaceOption {
 	return out
 }
 
-// seccomp returns RuntimeDefault where no profile is set, as with the kubelet's seccompDefault.
+// seccomp returns RuntimeDefault for a nil profile, as with the kubelet's seccompDefault.
 func (g *Generator) seccomp(p *v1.SeccompProfile, privileged bool) *runtimeapi.SecurityProfile {
 	if p != nil {
 		return profile(string(p.Type), filepath.Join(g.Dirs.Seccomp(), ptr.Deref(p.LocalhostProfile, "")))
@@ -152,7 +151,7 @@ func (g *Generator) seccomp(p *v1.SeccompProfile, privileged bool) *runtimeapi.S
 	return profile("RuntimeDefault", "")
 }
 
-// appArmor leaves the choice to the runtime where no profile is set.
+// appArmor returns nil for a nil profile: the runtime then uses its default.
 func appArmor(p *v1.AppArmorProfile, privileged bool) *runtimeapi.SecurityProfile {
 	if p != nil {
 		return profile(string(p.Type), ptr.Deref(p.LocalhostProfile, ""))
