@@ -21,23 +21,23 @@ import (
 	"github.com/crishim/crishim/kuberuntime/volume"
 )
 
-// Record is a pod's manifest as its directory keeps it, for commands that are given only a name.
+// Record has a pod's manifest, for commands that only get a name. It is kept in the pod's directory.
 type Record struct {
 	// Runtimes are all runtimes that have the pod, by identity. The UID comes from the manifest, so pods of two runtimes
 	// share the directory.
 	Runtimes map[string]RuntimeRecord `json:"runtimes"`
 	Pod      *v1.Pod                  `json:"pod"`
-	// Started is when the first of the pod's sandboxes was created; it may be collected since.
+	// Started is when the pod's first sandbox was created. That sandbox may be gone.
 	Started time.Time `json:"started,omitzero"`
 }
 
-// RuntimeRecord is how a runtime was last reached, and where its data are if it tells.
+// RuntimeRecord has a runtime's last endpoint, and its data root if known.
 type RuntimeRecord struct {
 	Endpoint string `json:"endpoint"`
 	Root     string `json:"root,omitempty"`
 }
 
-// ErrNoRecord is a pod that was not made here.
+// ErrNoRecord is returned for a pod that apply or sync did not create here.
 var ErrNoRecord = errors.New("no record of the pod")
 
 func recordPath(d pod.Dirs, uid string) string { return filepath.Join(d.Pod(uid), "pod.json") }
@@ -92,7 +92,7 @@ func (r *Record) without(own identity) map[string]RuntimeRecord {
 	return others
 }
 
-// lockRecord keeps processes apart that change a record.
+// lockRecord serializes changes of a record by several processes.
 func (m *Manager) lockRecord(ctx context.Context, uid string) (unlock func() error, err error) {
 	return m.lock(ctx, "record\x00"+uid, nil)
 }
@@ -113,8 +113,8 @@ func (m *Manager) writeRecord(record *Record) error {
 	return nil
 }
 
-// removeDirs removes logs and volumes, unless another runtime has a pod of the same manifest. A pod that was not made
-// here keeps its logs: they are its maker's.
+// removeDirs removes logs and volumes, unless another runtime has a pod of the same manifest. It keeps the logs of pods of
+// other tools.
 func (m *Manager) removeDirs(ctx context.Context, uid string) (err error) {
 	if !pod.IsUID(uid) {
 		return nil
@@ -149,7 +149,7 @@ func (m *Manager) removeDirs(ctx context.Context, uid string) (err error) {
 		record.Runtimes = others
 		return m.writeRecord(record)
 	}
-	// By the names in the record: the runtime's may be another tool's, which are any text.
+	// The names come from the record: names in the runtime may be any text of another tool.
 	if err := volume.RemoveAll(m.o.Dirs.PodLogs(record.Pod)); err != nil {
 		return fmt.Errorf("remove logs: %w", err)
 	}
@@ -209,7 +209,7 @@ func Prepare(p *v1.Pod, directory string, now time.Time) error {
 	}
 	p.Annotations[pod.ConfigSeenAnnotation] = now.UTC().Format(time.RFC3339Nano)
 	p.Annotations[pod.ConfigSourceAnnotation] = "api"
-	// A manifest that describe wrote has those of its pod: sync would take the new one for its own, and remove it.
+	// A manifest written by describe has them: sync would treat the new pod as its own, and remove it.
 	delete(p.Annotations, pod.DirAnnotation)
 	delete(p.Annotations, pod.FileAnnotation)
 	delete(p.Annotations, pod.ConfigHashAnnotation)
@@ -221,7 +221,7 @@ func Prepare(p *v1.Pod, directory string, now time.Time) error {
 	return nil
 }
 
-// Owner is who made a pod: neither is set for a kubelet, crictl, or another tool.
+// Owner says who created a pod. It is zero for a kubelet, crictl, or another tool.
 type Owner struct {
 	Apply bool   // Up, on this host and runtime
 	Dir   string // Loop, of this directory
@@ -238,7 +238,7 @@ func (o Owner) String() string {
 	return "another tool"
 }
 
-// OwnerOf finds in a pod's record, and in its annotations, who made it.
+// OwnerOf returns who created a pod, by its record and annotations.
 func (m *Manager) OwnerOf(ctx context.Context, p *pod.Pod) Owner {
 	record, own := m.ownRecord(ctx, p.UID)
 	if own {
@@ -255,7 +255,7 @@ func (m *Manager) OwnerOf(ctx context.Context, p *pod.Pod) Owner {
 	return Owner{Apply: own}
 }
 
-// ForeignPodError is a pod of the same name that another tool made.
+// ForeignPodError is returned if another tool has created a pod of the same name.
 type ForeignPodError struct {
 	Name, UID string
 	Owner     Owner
@@ -265,7 +265,7 @@ func (e *ForeignPodError) Error() string {
 	return fmt.Sprintf("a pod %s that %s made is there already (uid %s)", e.Name, e.Owner, e.UID)
 }
 
-// LockPod keeps two processes from changing the same pod at the same time. It calls waiting when it starts to wait.
+// LockPod locks a pod against changes by other processes. It calls waiting when it starts to wait.
 func (m *Manager) LockPod(ctx context.Context, namespace, name string, waiting func()) (unlock func() error, err error) {
 	key, err := m.podLockKey(ctx, namespace, name)
 	if err != nil {
@@ -297,7 +297,7 @@ func (m *Manager) lockPath(key string) (string, error) {
 	return filepath.Join(dir, shortHash(key)+".lock"), os.MkdirAll(dir, 0o755)
 }
 
-// shortHash names a file after a text of any length and characters.
+// shortHash returns a file name for any text.
 func shortHash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:8])

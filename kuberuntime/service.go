@@ -30,7 +30,7 @@ type Runtime interface {
 	Status(ctx context.Context) (*runtimeapi.RuntimeStatus, error)
 	GetPods(ctx context.Context, all bool) ([]*pod.Pod, error)
 	SyncPod(ctx context.Context, p *v1.Pod, set *manifest.Set, status *pod.Status) SyncResult
-	// KillPod reads what it needs from the containers themselves where there is no manifest (nil).
+	// KillPod uses the annotations of the containers if there is no manifest (nil).
 	KillPod(ctx context.Context, p *v1.Pod, status *pod.Status, grace *int64) error
 	GetPodStatus(ctx context.Context, uid, name, namespace string) (*pod.Status, error)
 	GetContainerLogs(ctx context.Context, containerID string, o logfile.Options, stdout, stderr io.Writer) error
@@ -56,13 +56,13 @@ type StreamingRuntime interface {
 	GetPortForward(ctx context.Context, sandboxID string, ports []int32) (string, error)
 }
 
-// CommandRunner runs a command in a container to its end. A command that ends with
-// another status than 0 is an *CommandError; its output is returned as well.
+// CommandRunner runs a command in a container to its end. For a non-zero
+// status the error is a *CommandError; the output is returned, too.
 type CommandRunner interface {
 	RunInContainer(ctx context.Context, id string, cmd []string, timeout time.Duration) ([]byte, error)
 }
 
-// KubeGenericRuntime is all that a kubelet asks of a runtime that speaks the CRI.
+// KubeGenericRuntime has everything that a kubelet needs of a CRI runtime.
 type KubeGenericRuntime interface {
 	Runtime
 	StreamingRuntime
@@ -124,8 +124,9 @@ func newPodMetrics(r prometheus.Registerer) *podMetrics {
 	return p
 }
 
-// instrumented is a connection to the runtime on which every call is counted, the kubelet's instrumentedRuntimeService and
-// instrumentedImageManagerService. NotFound is no error of Stop and Remove calls; an answer without an id or URL is one.
+// instrumented is a connection to the runtime that counts every call, as the kubelet's instrumentedRuntimeService and
+// instrumentedImageManagerService. NotFound does not count as an error of Stop and Remove calls. An answer without an id
+// or URL does.
 type instrumented struct {
 	grpc.ClientConnInterface
 	*counts

@@ -35,8 +35,8 @@ var (
 	ErrPostStart    = errors.New("PostStartHookError")
 )
 
-// prepare makes the volumes, the sandbox if it is wanted, and the hosts file, and pulls the images of
-// image volumes. The record comes first: by it garbage collection finds volumes of a pod without a sandbox.
+// prepare creates the record, the volumes, the sandbox if wanted, and the hosts file, and pulls the images of image
+// volumes. The record comes first, because garbage collection finds volumes of a pod without a sandbox by it.
 func (s *syncing) prepare(ctx context.Context) error {
 	if err := s.m.recordPod(ctx, s.pod, s.status); err != nil {
 		return err
@@ -83,7 +83,8 @@ func (s *syncing) prepare(ctx context.Context) error {
 	return nil
 }
 
-// checkRuntime finds the handler of the pod's RuntimeClass, as the kubelet's runtimeClassManager, and refuses what it cannot do.
+// checkRuntime finds the handler of the pod's RuntimeClass, as the kubelet's runtimeClassManager, and refuses fields that
+// the handler does not support.
 func (s *syncing) checkRuntime(ctx context.Context) error {
 	if name := s.pod.Spec.RuntimeClassName; name != nil {
 		class := s.set.RuntimeClasses[*name]
@@ -134,9 +135,9 @@ func withAddress(ips []string) string {
 
 func shortID(id string) string { return id[:min(len(id), 13)] }
 
-// writeHostsFile writes in place, as the kubelet's ensureHostsFile: containers have the file itself mounted,
-// and may have changed it to anything. It is not read, and truncated after it was written, so that
-// readers of an unchanged file see no change meanwhile.
+// writeHostsFile writes in place, as the kubelet's ensureHostsFile, because the file itself is mounted in containers. It
+// does not read the file, which containers may have changed. It truncates after writing, so that concurrent readers of an
+// unchanged file see no change.
 func writeHostsFile(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return err
@@ -155,7 +156,7 @@ func writeHostsFile(path, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// startContainer brings one container up: image, configuration, create, start, hook. It has the kubelet's name.
+// startContainer starts one container: image, configuration, create, start, hook. It has the kubelet's name.
 func (s *syncing) startContainer(ctx context.Context, c *v1.Container, target *pod.ContainerStatus) error {
 	m := s.m
 	image, err := m.ensureImage(ctx, s.pod, c.Name, c.Image, c.ImagePullPolicy, s.set, s.config)
@@ -163,7 +164,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container, target *p
 		return err
 	}
 	logs := filepath.Join(m.o.Dirs.PodLogs(s.pod), c.Name)
-	// The log of an attempt has its number. An earlier pod may have left some, which is no restart of this one.
+	// The attempt numbers the log. Logs of an earlier pod do not count as restarts of this pod.
 	restarts, attempt := 0, nextLog(logs)
 	if last := s.status.Container(c.Name); last != nil {
 		restarts = last.RestartCount + 1
@@ -197,7 +198,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container, target *p
 	return s.postStart(ctx, c, id)
 }
 
-// nextLog returns one more than the highest N of the N.log in a directory, rotated ones included, as the kubelet's
+// nextLog returns one more than the highest N of the N.log files in a directory, including rotated files, as the kubelet's
 // calcRestartCountByLogDir.
 func nextLog(dir string) int {
 	entries, err := os.ReadDir(dir)
@@ -259,7 +260,7 @@ func (s *syncing) containerConfig(c *v1.Container, image *runtimeapi.Image, rest
 	return config, err
 }
 
-// newMessageFile creates a file for a termination message, which any user of the container may write.
+// newMessageFile creates a file for a termination message that any user of the container may write.
 func newMessageFile(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
@@ -271,7 +272,7 @@ func newMessageFile(dir string) (string, error) {
 	return f.Name(), errors.Join(f.Chmod(0o666), f.Close())
 }
 
-// linkLog makes the link that old log collectors look for. A missing log or directory is no failure.
+// linkLog creates the link for old log collectors. A missing log or directory is not an error.
 func (s *syncing) linkLog(c *v1.Container, id, logPath string) {
 	dir, target := s.m.o.Dirs.LegacyLogs, filepath.Join(s.m.o.Dirs.PodLogs(s.pod), logPath)
 	if _, err := os.Lstat(target); err != nil || dir == "" || os.MkdirAll(dir, 0o755) != nil {
@@ -307,25 +308,25 @@ func (m *Manager) crashWait(p *v1.Pod, c *v1.Container, last *pod.ContainerStatu
 	return nil
 }
 
-// crashKey changes with what runs, so that a fixed image does not wait for its predecessor. It is the
-// kubelet's GetBackoffKey.
+// crashKey depends on image and resources, so that a fixed container does not wait for its predecessor's back-off. It is
+// the kubelet's GetBackoffKey.
 func crashKey(p *v1.Pod, c *v1.Container) string {
 	h := fnv.New64a()
-	// Not Resources.String: it prints how a quantity is held, which changes when one is read.
+	// Resources.String would print the internal form of quantities, which changes on reading.
 	if err := json.NewEncoder(h).Encode([]any{c.Name, c.Image, c.Resources}); err != nil {
 		panic(err) // strings and quantities always marshal
 	}
 	return strings.Join([]string{p.Name, p.Namespace, string(p.UID), c.Name, strconv.FormatUint(h.Sum64(), 16)}, "_")
 }
 
-// The kubelet's numbers, for pulls and for containers that crash.
+// The kubelet's back-off for pulls and crashing containers.
 const (
 	backoffInitial = 10 * time.Second
 	backoffMax     = 300 * time.Second
 )
 
-// backoff makes retries of one thing rarer each time. client-go's flowcontrol.Backoff, which the kubelet has, returns
-// neither how long is left nor when a key was last tried, and its GC forgets keys that may still wait after a late failure.
+// backoff doubles the wait of a key with each retry. client-go's flowcontrol.Backoff, which the kubelet uses, returns
+// neither the remaining time nor the last try, and its GC drops keys that may still wait after a late failure.
 type backoff struct {
 	mu      sync.Mutex
 	entries map[string]backoffEntry
@@ -339,13 +340,13 @@ type backoffEntry struct {
 
 func newBackoff() *backoff { return &backoff{entries: map[string]backoffEntry{}} }
 
-// wait returns how long key still has to wait after its last failure, at since, of which whole. isNew reports whether
-// this wait is asked for the first time.
+// wait returns how long key still has to wait after its last failure, at since, and the whole wait. isNew is true on the
+// first call for this wait.
 func (b *backoff) wait(key string, since, now time.Time) (left, whole time.Duration, isNew bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	entry, ok := b.entries[key]
-	// A clock that was put back does not make the wait longer.
+	// A clock that was set back does not extend the wait.
 	left = min(since.Add(entry.delay).Sub(now), entry.delay)
 	if !ok || forgotten(entry, since) || left <= 0 {
 		return 0, 0, false
@@ -357,7 +358,7 @@ func (b *backoff) wait(key string, since, now time.Time) (left, whole time.Durat
 }
 
 // next records that key is tried now, after a failure at since, and doubles the wait after its next
-// failure. How long key went well before counts, not how long it waited since.
+// failure. The time without failures counts, not the time of waiting.
 func (b *backoff) next(key string, since, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

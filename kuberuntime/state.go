@@ -23,16 +23,16 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// PodState is what the process that manages a pod, sync or apply, knows of it and the runtime does not: results of probes,
-// and why and until when a container waits for its start. It is kept in the pod's directory.
+// PodState has facts about a pod that the runtime does not have: results of probes, and why and until when a container
+// waits for its start. The process that manages the pod (sync or apply) keeps it in the pod's directory.
 type PodState struct {
-	// Managed reports whether that process still works on the pod. Without it only the reasons of the state hold.
+	// Managed reports whether that process still runs. Otherwise only the reasons of the state are current.
 	Managed    bool             `json:"-"`
 	Sandbox    string           `json:"sandbox,omitempty"` // id of the newest
 	Phase      v1.PodPhase      `json:"phase"`
 	Reason     string           `json:"reason,omitempty"` // of a failure of the pod as a whole: DeadlineExceeded, BackoffLimitExceeded
-	Why        string           `json:"why,omitempty"`    // the pod failed, where no container tells
-	Ready      bool             `json:"ready"`            // as kubectl has it
+	Why        string           `json:"why,omitempty"`    // the pod failed, if not because of a container
+	Ready      bool             `json:"ready"`            // as in kubectl
 	Containers []ContainerState `json:"containers"`
 }
 
@@ -47,18 +47,18 @@ type ContainerState struct {
 	Started   bool `json:"started"`          // by its startup probe
 	Ready     bool `json:"ready"`
 	Restarts  int  `json:"restarts"`
-	// Of the newest attempt: its sandbox, when it was started, and how it ended. The runtime may forget all of it.
+	// Sandbox, start and end of the newest attempt, because the runtime may forget them.
 	Sandbox   string    `json:"sandbox,omitempty"`
 	StartedAt time.Time `json:"startedAt,omitzero"`
 	ExitCode  *int      `json:"exitCode,omitempty"`
-	// Waiting is why it does not start, as a kubelet names it: CrashLoopBackOff, ErrImagePull, ...; "" where it
-	// does not wait. NextTry is when its back-off ends, zero where that is not known.
+	// Waiting is why it does not start, in the kubelet's words (CrashLoopBackOff, ErrImagePull, ...); "" if it does not
+	// wait. NextTry is the end of its back-off; zero if unknown.
 	Waiting string    `json:"waiting,omitempty"`
 	Message string    `json:"message,omitempty"`
 	NextTry time.Time `json:"nextTry,omitzero"`
 }
 
-// Container returns the state of a container by its name, nil where it is not known.
+// Container returns the state of a container by name, or nil.
 func (s *PodState) Container(name string) *ContainerState {
 	if s != nil {
 		for i := range s.Containers {
@@ -80,11 +80,11 @@ func (s *PodState) probes(id string, kind plan.Kind) plan.Result {
 	return plan.Unknown
 }
 
-// maxState bounds the file, and the record: a manifest has 1.5 MiB at most.
+// maxState bounds the file and the record: a manifest has at most 1.5 MiB.
 const maxState = 4 << 20
 
-// ReadState reads the state of a pod with these sandboxes, nil where none was written. Pods of several runtimes
-// that have one manifest share the directory: the sandboxes tell whose a state is.
+// ReadState reads the state of a pod with these sandboxes, or returns nil. Pods of several runtimes with the same manifest
+// share the directory: the sandboxes identify the right state.
 func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 	if !pod.IsUID(uid) {
 		return nil, nil
@@ -93,7 +93,7 @@ func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 	if err != nil {
 		return nil, err
 	}
-	// One runtime may have had two names, as with a socket at two paths: the state of a managed pod counts, then the newest.
+	// A runtime may have had two names, for example a socket at two paths: the state of a managed pod wins, then the newest.
 	var found *PodState
 	var best time.Time
 	var own bool
@@ -125,7 +125,7 @@ func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 	return found, nil
 }
 
-// forgetProbes drops from a state what only the process that manages a pod ends: results of probes and back-offs.
+// forgetProbes drops results of probes and back-offs, which only the managing process can update.
 func (s *PodState) forgetProbes() {
 	s.Ready = false
 	for i := range s.Containers {
@@ -146,7 +146,7 @@ func readState(path string) (s *PodState, written time.Time, err error) {
 	return s, written, err
 }
 
-// readFile reads a file of a pod's directory, where a container may have put something else.
+// readFile reads a file of a pod's directory. A container may have replaced it.
 func readFile(path string) (text []byte, written time.Time, err error) {
 	f, err := bounded.Open(path)
 	if err != nil {
@@ -191,7 +191,7 @@ type wait struct {
 	next            time.Time
 }
 
-// recordState writes the state of a pod by its status, and by the result of its last step where it has one.
+// recordState writes the state of a pod by its status and the result of its last step, if any.
 func (m *Manager) recordState(ctx context.Context, p *v1.Pod, status *pod.Status, result *SyncResult) {
 	own, err := m.identify(ctx)
 	if err != nil {
@@ -207,9 +207,8 @@ func (m *Manager) recordState(ctx context.Context, p *v1.Pod, status *pod.Status
 	m.writeState(tracked)
 }
 
-// recall adds the ends of containers that the runtime no longer has to a status, as the state on disk tells: the
-// kubelet's ContainerStatusUnknown if the end was not recorded. A state that cannot be read holds back a pod whose containers must
-// not run twice.
+// recall adds containers that the runtime no longer has to a status, with their ends from the state on disk, or the
+// kubelet's ContainerStatusUnknown. An unreadable state blocks a pod whose containers must not run twice.
 func (m *Manager) recall(ctx context.Context, p *v1.Pod, status *pod.Status) error {
 	own, err := m.identify(ctx)
 	if err != nil {
@@ -280,8 +279,8 @@ func (s *PodState) Final() bool {
 	return s != nil && (s.Phase == v1.PodSucceeded || s.Phase == v1.PodFailed)
 }
 
-// update takes from a step which containers still wait, and until when. A step that failed before its containers
-// tells nothing about them.
+// update records from a step which containers still wait, and until when. A step that failed before its containers
+// changes nothing.
 func (t *trackedPod) update(failures []error, now time.Time) {
 	waiting := map[string]wait{}
 	for _, err := range failures {
@@ -314,7 +313,7 @@ func (m *Manager) setWaiting(uid, container, reason, message string) {
 	}
 }
 
-// updateState writes a pod's state after a probe has had a new result, and wakes what waits for one.
+// updateState writes a pod's state after a new probe result, and wakes waiters.
 func (m *Manager) updateState(uid string) {
 	m.states.mu.Lock()
 	defer m.states.mu.Unlock()
@@ -331,14 +330,14 @@ func (m *Manager) updateState(uid string) {
 	}
 }
 
-// probed returns a channel that has a token after a probe of a pod has had a new result.
+// probed returns a channel that gets a token after a new probe result of a pod.
 func (m *Manager) probed(uid string) <-chan struct{} {
 	m.states.mu.Lock()
 	defer m.states.mu.Unlock()
 	return m.states.of(uid).probed
 }
 
-// closeState ends what is written of a pod, as when its sync ends. The state stays in the pod's directory.
+// closeState stops writing a pod's state, for example when sync ends. The file stays in the pod's directory.
 func (m *Manager) closeState(uid string) {
 	m.states.mu.Lock()
 	defer m.states.mu.Unlock()
@@ -350,8 +349,8 @@ func (m *Manager) closeState(uid string) {
 	}
 }
 
-// writeState writes what has changed, in one rename, where the pod has a directory. Of two processes that work on a
-// pod the first writes. The pods do not depend on it.
+// writeState writes a changed state in one rename, if the pod has a directory. If two processes work on a pod, only the
+// first writes. Failures do not affect the pods.
 func (m *Manager) writeState(tracked *trackedPod) {
 	state := m.stateOf(tracked)
 	tracked.kept = state
@@ -395,7 +394,7 @@ func (m *Manager) stateOf(tracked *trackedPod) *PodState {
 	return s
 }
 
-// replaceFile writes a file that only its user may read, so that readers see the old content or the new.
+// replaceFile atomically writes a file that only its user may read.
 func replaceFile(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {

@@ -75,8 +75,8 @@ func isRunning(p *pod.Pod) bool {
 	})
 }
 
-// GetPodStatus reads the state of a pod with the kubelet's labels. Pods of other tools may lack them: GetPods finds
-// these as well.
+// GetPodStatus reads the state of a pod with the kubelet's labels. Pods of other tools may lack them; GetPods
+// also finds those.
 func (m *Manager) GetPodStatus(ctx context.Context, uid, name, namespace string) (*pod.Status, error) {
 	sandboxes, containers, err := m.labelled(ctx, uid)
 	if err != nil {
@@ -137,7 +137,7 @@ func (m *Manager) labelled(ctx context.Context, uid string) ([]*runtimeapi.PodSa
 		slices.DeleteFunc(containers.GetContainers(), func(c *runtimeapi.Container) bool { return c.GetLabels()[kube.LabelPodUID] != uid }), nil
 }
 
-// addresses returns those of the newest sandbox if it is ready, as the kubelet's determinePodSandboxIPs.
+// addresses returns the IPs of the newest sandbox if it is ready, as the kubelet's determinePodSandboxIPs.
 func addresses(sandboxes []*runtimeapi.PodSandboxStatus, host []string) []string {
 	if len(sandboxes) == 0 || sandboxes[0].GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
 		return nil
@@ -198,7 +198,7 @@ const (
 )
 
 // terminationMessage returns the runtime's message and the content of a container's message file, or the end of its log
-// where its policy says so: the kubelet's getTerminationMessage.
+// if its policy says so: the kubelet's getTerminationMessage.
 func terminationMessage(c *pod.ContainerStatus, runtimeMessage string) string {
 	own := messageFile(c)
 	fallback := c.Annotations[pod.MessagePolicyAnnotation] == string(v1.TerminationMessageFallbackToLogsOnError)
@@ -259,8 +259,8 @@ func (m *Manager) probeChanged(c probe.Change) {
 	}
 }
 
-// WatchProbes starts the probes of a pod's running containers, and ends those of the
-// containers that have ended: the kubelet's prober manager with AddPod and CleanupPods.
+// WatchProbes starts the probes of a pod's running containers, and stops the probes of ended containers, as AddPod and
+// CleanupPods of the kubelet's prober manager.
 func (m *Manager) WatchProbes(p *v1.Pod, status *pod.Status) {
 	running, kept := map[string]bool{}, m.kept(string(p.UID))
 	for _, c := range manifest.Containers(p) {

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Default sets the defaults that an API server sets, as far as they have a meaning on one host.
+// Default sets an API server's defaults that matter on a single host.
 func Default(pod *v1.Pod) {
 	if pod.Namespace == "" {
 		pod.Namespace = "default"
@@ -86,7 +86,7 @@ func defaultContainer(c *v1.Container, spec *v1.PodSpec) {
 			setDefault(&from.FieldRef.APIVersion, "v1")
 		}
 	}
-	// A request that is not given is the limit.
+	// A missing request defaults to the limit.
 	for name, limit := range c.Resources.Limits {
 		if c.Resources.Requests == nil {
 			c.Resources.Requests = v1.ResourceList{}

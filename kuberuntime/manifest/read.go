@@ -27,10 +27,10 @@ import (
 	"github.com/crishim/crishim/internal/bounded"
 )
 
-// MaxSize is how many bytes of manifests one input may have, with their aliases expanded.
+// MaxSize limits the bytes of an input after alias expansion.
 const MaxSize = 16 << 20
 
-// maxObjects is how many documents and list items one input may have.
+// maxObjects limits the documents and list items of an input.
 const maxObjects = 10_000
 
 // File is the content of a manifest file; the name of standard input is "-".
@@ -39,18 +39,18 @@ type File struct {
 	Data []byte
 }
 
-// Options are how an input is read.
+// Options say how an input is read.
 type Options struct {
 	Replicas   int               // how many pods a Deployment, ReplicaSet or StatefulSet gets; 0 is one, with a warning if it has another number
 	NodeLabels map[string]string // of this node, in addition to those of every node
 	VolumeDir  string            // the directory of claims; one is VolumeDir/NAMESPACE/NAME
-	AnyClaim   bool              // also without the claim's document
-	Strict     bool              // refuse kinds that only an API server gives a meaning
+	AnyClaim   bool              // accept claims without a document
+	Strict     bool              // refuse kinds that need an API server
 	NamesOnly  bool              // nothing will run: only names are checked
 }
 
 // Read parses files, directories and "-" (in).
-// A directory stands for its *.yaml, *.yml and *.json files, not for those of its subdirectories.
+// A directory stands for its *.yaml, *.yml and *.json files, without subdirectories.
 func Read(o Options, in io.Reader, paths ...string) (*Set, error) {
 	p := newParser(o)
 	for _, path := range paths {
@@ -151,7 +151,7 @@ func (p *parser) validate(pod Pod) {
 	}
 }
 
-// warn adds one warning for all that it is about.
+// warn adds one warning for all its subjects.
 func (p *parser) warn(text string, about []string) {
 	if len(about) > 0 {
 		p.Warnings = append(p.Warnings, text+": "+strings.Join(about, ", "))
@@ -163,8 +163,7 @@ func (p *parser) problem(at Source, path, text string) {
 	p.problems = append(p.problems, &Error{Source: at, Problem: text})
 }
 
-// DirFiles lists the manifests of a directory in name order. Hidden files are editors'
-// and are left out, as the kubelet does.
+// DirFiles lists the manifests of a directory by name. It skips hidden files, which editors write, as the kubelet does.
 func DirFiles(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -190,8 +189,8 @@ type document struct {
 	data   []byte
 }
 
-// split cuts a stream at its document separators. Documents without content keep their
-// number, so that messages agree with what an editor shows.
+// split splits a stream at its document separators. Empty documents are counted, so that the numbers in messages match
+// the file.
 func split(data []byte) []document {
 	var out []document
 	current := document{number: 1, line: 1}
@@ -215,8 +214,8 @@ func split(data []byte) []document {
 	return slices.DeleteFunc(out, func(d document) bool { return isBlank(d.data) })
 }
 
-// splitJSON cuts a document into the JSON objects that follow each other in it, as jq writes them, but not into more than limit.
-// A document that does not begin with such an object is YAML, and stays as it is.
+// splitJSON splits a document into its consecutive JSON objects, as jq writes them, up to limit. A document that does not
+// begin with a JSON object is YAML, and is returned unchanged.
 func (d document) splitJSON(limit int) ([]document, error) {
 	var out []document
 	rest := d.data
@@ -249,7 +248,7 @@ func isSeparator(line []byte) bool {
 // Empty reports whether a stream has no document with content.
 func Empty(data []byte) bool { return len(split(data)) == 0 }
 
-// isBlank reports whether a document has no content, but comments and directives at most.
+// isBlank reports whether a document has only comments and directives.
 func isBlank(data []byte) bool {
 	for line := range bytes.Lines(data) {
 		line = bytes.TrimSpace(line)
@@ -266,7 +265,7 @@ type Error struct {
 	hint    string
 }
 
-// Hint returns the next step, where one is known.
+// Hint returns the next step, if known.
 func (e *Error) Hint() string { return e.hint }
 
 // Error renders "web.yaml: document 2: spec.containers[0].image: required".

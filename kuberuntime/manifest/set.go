@@ -23,7 +23,7 @@ import (
 	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
-// Source is where in the input an object was.
+// Source is the place of an object in the input.
 type Source struct {
 	File     string // "-" for standard input
 	Document int    // counted from 1, empty documents included
@@ -33,16 +33,16 @@ type Source struct {
 type Pod struct {
 	*v1.Pod
 	Source   Source
-	Workload *Workload // of whose template it is; nil for a Pod
+	Workload *Workload // has the pod's template; nil for a Pod
 }
 
-// Set is what an input holds. ConfigMaps and Secrets are keyed "namespace/name".
+// Set has the objects of an input. ConfigMaps and Secrets are keyed "namespace/name".
 type Set struct {
 	Pods           []Pod
 	ConfigMaps     map[string]*v1.ConfigMap
 	Secrets        map[string]*v1.Secret
 	RuntimeClasses map[string]*nodev1.RuntimeClass
-	Warnings       []string // what of the input has no effect here
+	Warnings       []string // parts of the input that have no effect here
 
 	options  Options
 	claims   map[string]bool // whose document is in the input, by "namespace/name"
@@ -113,7 +113,7 @@ func (p *parser) decodeDocument(data []byte) (any, error) {
 	return v, err
 }
 
-// expandedSizes has the sizes of nodes with their aliases written out: bytes of text, and one for each node.
+// expandedSizes has the sizes of nodes after alias expansion: the bytes of text, plus one for each node.
 type expandedSizes map[*yamlv3.Node]int64
 
 func (s expandedSizes) of(n *yamlv3.Node) (int64, error) {
@@ -140,7 +140,7 @@ func (s expandedSizes) of(n *yamlv3.Node) (int64, error) {
 	return size, nil
 }
 
-// checkEnd refuses text after an object in braces, which the decoder leaves out.
+// checkEnd refuses text after an object in braces, because the decoder ignores it.
 func checkEnd(data []byte) error {
 	if data = bytes.TrimSpace(data); len(data) == 0 || data[0] != '{' || json.Valid(data) {
 		return nil
@@ -160,7 +160,7 @@ func checkEnd(data []byte) error {
 	return err
 }
 
-// mergeNode writes out what merge keys (<<) stand for. Of several sources the first that has a key counts.
+// mergeNode expands merge keys (<<). The first source that has a key wins.
 func mergeNode(n *yamlv3.Node, done map[*yamlv3.Node]bool) error {
 	if done[n] {
 		return nil
@@ -253,7 +253,7 @@ func (p *parser) addValue(src Source, value any) {
 	}
 }
 
-// kindHint tells what to do with a chart, or with a configuration of the CRI.
+// kindHint returns the next step for a chart or a CRI configuration.
 func kindHint(file, version string, object map[string]any) string {
 	if filepath.Base(file) == "Chart.yaml" {
 		return fmt.Sprintf("this is a chart: `helm template %s | crishim apply -f -`", filepath.Dir(file))
@@ -273,7 +273,7 @@ var kinds = map[string]string{
 	"List": "v1", "PodList": "v1", "ConfigMapList": "v1", "SecretList": "v1",
 }
 
-// clusterKinds are the kinds that only an API server gives a meaning, with the beginning of their API version.
+// clusterKinds are the kinds that need an API server, with the prefix of their API version.
 var clusterKinds = map[string]string{
 	"Namespace": "v1", "Service": "v1", "ServiceAccount": "v1", "Endpoints": "v1", "LimitRange": "v1", "ResourceQuota": "v1", "PersistentVolume": "v1",
 	"Role": rbac, "RoleBinding": rbac, "ClusterRole": rbac, "ClusterRoleBinding": rbac,
@@ -291,8 +291,7 @@ const (
 	admission = "admissionregistration.k8s.io/"
 )
 
-// addList adds the items of a List. In a PodList and its like items may leave out what
-// the list's kind says already.
+// addList adds the items of a List. Items of a typed list, such as a PodList, may omit their kind.
 func (p *parser) addList(src Source, list map[string]any, kind string) {
 	items, ok := list["items"].([]any)
 	if !ok && list["items"] != nil {
@@ -384,7 +383,7 @@ func (p *parser) addObject(src Source, kind string, object map[string]any) {
 	}
 }
 
-// checkText reports whether a text is there and as it must be.
+// checkText reports whether a text is set and valid.
 func (p *parser) checkText(src Source, path, text string, check func(string) []string) bool {
 	if text == "" {
 		p.problem(src, path, "required")
@@ -405,7 +404,7 @@ func checkKeys[V any](p *parser, src Source, path string, data map[string]V) {
 	}
 }
 
-// checkDockerConfig checks a pull secret. No message has anything of its content.
+// checkDockerConfig checks a pull secret. Messages do not contain its content.
 func (p *parser) checkDockerConfig(src Source, secret *v1.Secret) {
 	wanted, ok := map[v1.SecretType]string{v1.SecretTypeDockerConfigJson: v1.DockerConfigJsonKey, v1.SecretTypeDockercfg: v1.DockerConfigKey}[secret.Type]
 	data, found := secret.Data[wanted]
@@ -458,7 +457,7 @@ func (p *parser) isFirst(src Source, kind string, into metav1.Object) bool {
 func key(namespace, name string) string { return namespace + "/" + name }
 
 // ConfigMap returns the data of a ConfigMap that a pod refers to, with its binaryData for volumes. It is empty
-// where an optional one is missing.
+// for a missing optional ConfigMap.
 func (s *Set) ConfigMap(namespace, name string, optional, binary bool) (map[string][]byte, error) {
 	cm := s.ConfigMaps[key(namespace, name)]
 	if cm == nil {
@@ -474,7 +473,7 @@ func (s *Set) ConfigMap(namespace, name string, optional, binary bool) (map[stri
 	return data, nil
 }
 
-// Secret returns the data of a Secret that a pod refers to, empty where an optional one is missing.
+// Secret returns the data of a Secret that a pod refers to. It is empty for a missing optional Secret.
 func (s *Set) Secret(namespace, name string, optional bool) (map[string][]byte, error) {
 	if secret := s.Secrets[key(namespace, name)]; secret != nil {
 		return secret.Data, nil

@@ -17,9 +17,8 @@ import (
 
 type problem struct{ path, text string }
 
-// checkShape compares a decoded JSON value with the Go type that it is to become and lists
-// where they differ. The JSON decoder itself stops at the first difference and, for types
-// with their own decoding such as quantities, does not know where it was.
+// checkShape compares a decoded JSON value with its Go type and lists the differences. The JSON decoder stops at the
+// first difference, and does not know its path for types with their own decoding, such as quantities.
 func checkShape(path string, v any, t reflect.Type) (out []problem) {
 	if v == nil {
 		return nil
@@ -75,7 +74,7 @@ func checkShape(path string, v any, t reflect.Type) (out []problem) {
 	return out
 }
 
-// decodeHints go before a decoder's message that does not name the form.
+// decodeHints are prefixed to decoder messages that do not name the expected form.
 var decodeHints = map[reflect.Type]string{
 	reflect.TypeFor[metav1.Time]():        "must be a time such as 2026-01-02T15:04:05Z: ",
 	reflect.TypeFor[intstr.IntOrString](): "must be a number or a string: ",

@@ -22,8 +22,8 @@ import (
 	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
-// Validate checks a defaulted pod: what an API server would refuse, what needs a control
-// plane or a volume plugin, and references to objects that are not in the set.
+// Validate checks a defaulted pod. It refuses fields that an API server would refuse, fields that need a control plane or
+// a volume plugin, and references to objects that are not in the set.
 func Validate(pod *v1.Pod, set *Set) field.ErrorList {
 	v := &validator{pod: pod, set: set}
 	v.metadata(field.NewPath("metadata"))
@@ -77,7 +77,7 @@ func (v *validator) unique(path *field.Path, seen map[string]bool, name string) 
 	seen[name] = true
 }
 
-// pointers counts the fields of a struct of pointers that are set.
+// pointers counts the non-nil fields of a struct of pointers.
 func pointers(sources any) int {
 	n := 0
 	for _, source := range reflect.ValueOf(sources).Fields() {
@@ -168,8 +168,8 @@ func (v *validator) spec(path *field.Path) {
 	v.podSecurity(path.Child("securityContext"))
 }
 
-// refused reports the fields that a single host without a control plane cannot honour.
-// Ignoring one in silence would run something else than the manifest says.
+// refused reports fields that a single host without a control plane cannot honour. Ignoring them silently would run
+// another pod than the manifest's.
 func (v *validator) refused(path *field.Path) {
 	spec := &v.pod.Spec
 	no := func(asked bool, name, why string) { v.refuse(asked, path.Child(name), why) }
@@ -194,8 +194,8 @@ func (v *validator) refused(path *field.Path) {
 	no(len(spec.Overhead) > 0 && spec.RuntimeClassName == nil, "overhead", "is set by a RuntimeClass only")
 }
 
-// node compares a pod's nodeSelector and required node affinity with this node. Preferences, and affinity to other pods, are for a
-// scheduler that has a choice.
+// node compares a pod's nodeSelector and required node affinity with this node. It ignores preferences and
+// pod affinity, which are for a scheduler with a choice of nodes.
 func (v *validator) node(path *field.Path) {
 	spec := &v.pod.Spec
 	name, _ := os.Hostname()
@@ -266,7 +266,7 @@ func (v *validator) pullSecrets(path *field.Path) {
 		}
 		secret := v.set.Secrets[key(v.pod.Namespace, ref.Name)]
 		switch {
-		case secret == nil: // an image may not need it
+		case secret == nil: // the image may be public
 			v.set.noSecret = append(v.set.noSecret, key(v.pod.Namespace, ref.Name))
 		case secret.Data[v1.DockerConfigJsonKey] == nil && secret.Data[v1.DockerConfigKey] == nil:
 			v.invalid(at, ref.Name, "the Secret has neither %s nor %s", v1.DockerConfigJsonKey, v1.DockerConfigKey)

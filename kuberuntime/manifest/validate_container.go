@@ -35,7 +35,7 @@ func (v *validator) containers(spec *field.Path) {
 		if i < init+regular {
 			continue
 		}
-		// Ephemeral containers join a pod that runs: they cannot change how it was made.
+		// Ephemeral containers join a running pod and cannot change its configuration.
 		const why = "is not for an ephemeral container"
 		v.refuse(len(c.Ports) > 0, at.Child("ports"), why)
 		v.refuse(len(c.Resources.Limits)+len(c.Resources.Requests) > 0, at.Child("resources"), why)

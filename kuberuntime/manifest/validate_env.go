@@ -92,7 +92,7 @@ func (v *validator) fileKey(ref *v1.FileKeySelector, at *field.Path) {
 // metadataFields can be read by variables and by volumes.
 var metadataFields = []string{"metadata.name", "metadata.namespace", "metadata.uid"}
 
-// statusFields are known only once the sandbox runs; only variables can have them.
+// statusFields are known only after the sandbox has started. Only variables can have them.
 var statusFields = []string{"spec.nodeName", "spec.serviceAccountName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"}
 
 // MapField splits metadata.labels['app'] into "metadata.labels" and "app".

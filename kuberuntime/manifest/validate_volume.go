@@ -33,7 +33,7 @@ func (v *validator) volumes(list *field.Path) {
 	}
 }
 
-// localVolumes are the volume sources that this host can make by itself.
+// localVolumes are the volume sources that this host can provide.
 var localVolumes = map[string]bool{
 	"hostPath": true, "emptyDir": true, "configMap": true, "secret": true,
 	"projected": true, "downwardAPI": true, "image": true, "persistentVolumeClaim": true,
@@ -131,8 +131,8 @@ func (v *validator) projected(p *v1.ProjectedVolumeSource, list *field.Path, mou
 	}
 }
 
-// keys returns those of the ConfigMap or Secret that a pod refers to, nil where it is not there. The value is
-// whether a variable can have it: it cannot have those of binaryData.
+// keys returns the keys of the ConfigMap or Secret that a pod refers to, or nil if it is missing. The value is whether a
+// variable can have the key: keys of binaryData are for volumes only.
 func (v *validator) keys(at *field.Path, kind, name string, optional *bool) map[string]bool {
 	if !v.required(at, name) {
 		return nil

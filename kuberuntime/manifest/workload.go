@@ -21,7 +21,7 @@ type Workload struct {
 	kind, namespace, name string
 
 	template *v1.PodTemplateSpec
-	replicas *int32                     // nil for the kinds that have one pod on a node
+	replicas *int32                     // nil for kinds with one pod per node
 	claims   []v1.PersistentVolumeClaim // of a StatefulSet
 }
 
@@ -73,7 +73,7 @@ func (p *parser) addScaled(src Source, w *Workload, selector *metav1.LabelSelect
 	p.addAlways(src, w, selector)
 }
 
-// addAlways adds a workload whose pods do not end.
+// addAlways adds a workload with restartPolicy Always.
 func (p *parser) addAlways(src Source, w *Workload, selector *metav1.LabelSelector) {
 	if selects, err := metav1.LabelSelectorAsSelector(selector); err != nil || selects.Empty() || !selects.Matches(labels.Set(w.template.Labels)) {
 		p.problem(src, "spec.selector", "must match the labels of the template")
@@ -89,8 +89,8 @@ const (
 	suspended           = "nothing would run"
 )
 
-// addJob adds the one pod of a Job. A Job's controller replaces a pod that has failed with restartPolicy Never; here its containers start
-// again in the same pod, as with OnFailure.
+// addJob adds the only pod of a Job. With restartPolicy Never a Job's controller replaces a failed pod. Here its containers
+// restart in the same pod, as with OnFailure.
 func (p *parser) addJob(src Source, path string, w *Workload, job *batchv1.JobSpec) {
 	refuse := func(asked bool, field, why string) {
 		if asked {
@@ -124,7 +124,7 @@ func (p *parser) addJob(src Source, path string, w *Workload, job *batchv1.JobSp
 	}
 	setKey(&w.template.Annotations, pod.BackoffLimitAnnotation, strconv.Itoa(int(limit)))
 	setKey(&w.template.Labels, batchv1.JobNameLabel, w.name)
-	setKey(&w.template.Labels, "job-name", w.name) // what people select by
+	setKey(&w.template.Labels, "job-name", w.name) // the usual selector
 	refuse(ptr.Deref(job.Suspend, false), "suspend", suspended)
 	p.addPod(src, path+".template", w)
 }
@@ -147,7 +147,7 @@ func (p *parser) addPod(src Source, path string, w *Workload) {
 	}
 }
 
-// pod returns the pod with an ordinal, which knows what it is of.
+// pod returns the pod with an ordinal. Its owner reference names the workload.
 func (w *Workload) pod(ordinal int) *v1.Pod {
 	template := w.template.DeepCopy()
 	one := &v1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
@@ -166,7 +166,7 @@ func (w *Workload) pod(ordinal int) *v1.Pod {
 	return one
 }
 
-// replicate adds the further pods of workloads, and returns those workloads whose number of replicas does not count.
+// replicate adds the further pods of workloads. It returns the workloads whose own number of replicas is ignored.
 func (p *parser) replicate() (scaled []string) {
 	for _, first := range slices.Clone(p.Pods) {
 		w := first.Workload
@@ -191,7 +191,7 @@ func (p *parser) replicate() (scaled []string) {
 	return scaled
 }
 
-// checkClaim refuses a claim whose volume has content or is no file system.
+// checkClaim refuses a claim for a volume with content or for a block device.
 func (p *parser) checkClaim(src Source, path string, spec *v1.PersistentVolumeClaimSpec) {
 	const plugin = "needs a volume plugin"
 	if ptr.Deref(spec.VolumeMode, v1.PersistentVolumeFilesystem) != v1.PersistentVolumeFilesystem {
@@ -202,7 +202,7 @@ func (p *parser) checkClaim(src Source, path string, spec *v1.PersistentVolumeCl
 	}
 }
 
-// placeClaims notes in a pod where the directories of its claims are.
+// placeClaims annotates a pod with the directory of its claims.
 func (p *parser) placeClaims(of Pod) {
 	if of.Workload != nil {
 		for _, template := range of.Workload.claims {

@@ -1,7 +1,7 @@
-// Package plan decides what has to happen to a pod so that the runtime has what its
-// manifest says: whether the sandbox must be made again, which containers are killed and
-// which are started, and in what order. The decisions are the kubelet's. All functions are
-// pure: they see the manifest, the state and the probe results, and touch nothing.
+// Package plan decides how to bring a pod to the state of its manifest: whether to replace the
+// sandbox, which containers to kill and which to start, and in what order. The decisions are
+// the kubelet's. All functions are pure: their input is the manifest, the state and the probe
+// results.
 package plan
 
 import (
@@ -43,14 +43,14 @@ func (p Probes) result(containerID string, kind Kind) Result {
 	return p(containerID, kind)
 }
 
-// Reason is why a container is killed; probes have a grace period of their own.
+// Reason is why a container is killed. Probes have their own grace period.
 type Reason string
 
 const (
 	ReasonChanged   Reason = "Changed"
 	ReasonLiveness  Reason = "LivenessProbe"
 	ReasonStartup   Reason = "StartupProbe"
-	ReasonPostStart Reason = "PostStartHook" // is found when the hook fails, and not planned
+	ReasonPostStart Reason = "PostStartHook" // set when the hook fails, never planned
 	ReasonUnknown   Reason = "Unknown"
 )
 
@@ -76,8 +76,8 @@ func (a *Actions) Nothing() bool {
 	return !a.KillPod && !a.CreateSandbox && len(a.Kill) == 0 && len(a.StartInit) == 0 && len(a.StartEphemeral) == 0 && len(a.Start) == 0
 }
 
-// Compute decides what SyncPod has to do, as the kubelet's computePodActions. It may be called with a status
-// that is out of date by one change of the runtime: what it then misses, the next call sees.
+// Compute decides the actions of SyncPod, as the kubelet's computePodActions. The status may be slightly out of date: the
+// next call then handles the change.
 func Compute(p *v1.Pod, s *pod.Status, probes Probes) *Actions {
 	if why := pastBackoffLimit(p, s); why != "" {
 		return &Actions{KillPod: true, SandboxID: s.Sandbox().GetId(), SandboxReason: why}
@@ -98,7 +98,7 @@ func Compute(p *v1.Pod, s *pod.Status, probes Probes) *Actions {
 	return c.Actions
 }
 
-// BackoffLimit returns how often containers of a Job's pod may start again.
+// BackoffLimit returns how often containers of a Job's pod may restart.
 func BackoffLimit(p *v1.Pod) (limit int, ok bool) {
 	limit, err := strconv.Atoi(p.Annotations[pod.BackoffLimitAnnotation])
 	return limit, err == nil && p.Spec.RestartPolicy != v1.RestartPolicyAlways
@@ -171,7 +171,7 @@ func sandboxChanged(p *v1.Pod, s *pod.Status) *Actions {
 	return a
 }
 
-// newSandbox decides what a new sandbox starts with, and whether there is to be one at all.
+// newSandbox decides whether to create a sandbox, and which containers to start in it.
 func (c computation) newSandbox() {
 	spec := &c.pod.Spec
 	restartable := func(container v1.Container) bool { return Restartable(c.pod, &container) }
@@ -307,8 +307,8 @@ func (c computation) killUnknown(container *v1.Container, status *pod.ContainerS
 	}
 }
 
-// verdict reports whether a running container must go, and whether it then starts again. A
-// changed image restarts it whatever the policy says.
+// verdict returns why a running container must be killed, and whether it then restarts. A changed image restarts it
+// under any policy.
 func (c computation) verdict(container *v1.Container, status *pod.ContainerStatus) (*Kill, bool) {
 	restart := Restartable(c.pod, container)
 	kill := &Kill{Status: status, Container: container}

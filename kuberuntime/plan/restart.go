@@ -10,8 +10,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// ShouldRestart reports whether a container that does not run is to be started, the kubelet's
-// ShouldContainerBeRestarted.
+// ShouldRestart reports whether to start a container that does not run, the kubelet's ShouldContainerBeRestarted.
 func ShouldRestart(p *v1.Pod, c *v1.Container, status *pod.ContainerStatus) bool {
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -34,7 +33,7 @@ func Policy(p *v1.Pod, c *v1.Container) v1.RestartPolicy {
 	return p.Spec.RestartPolicy
 }
 
-// MeantToEnd reports whether no container of a pod starts again after every end.
+// MeantToEnd reports whether a pod has no container that always restarts.
 func MeantToEnd(p *v1.Pod) bool {
 	return !slices.ContainsFunc(p.Spec.Containers, func(c v1.Container) bool { return Policy(p, &c) == v1.RestartPolicyAlways })
 }
@@ -62,8 +61,8 @@ func restartsAfter(p *v1.Pod, c *v1.Container, exitCode int) bool {
 	return true
 }
 
-// initRestarts reports whether an init container that failed runs again. One of which the kernel killed a child may have
-// ended with 0.
+// initRestarts reports whether a failed init container restarts. Its exit code may be 0 if the kernel killed only a
+// child.
 func initRestarts(p *v1.Pod, c *v1.Container, status *pod.ContainerStatus) bool {
 	const killed = 137
 	return restartsAfter(p, c, cmp.Or(status.ExitCode, killed))

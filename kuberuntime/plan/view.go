@@ -19,10 +19,10 @@ type ContainerView struct {
 type View struct {
 	Phase       v1.PodPhase
 	Initialised bool // the init containers are done
-	Started     bool // and each regular container was started once
+	Started     bool // and each regular container has been started
 	Ready       bool
 	Reason      string // of a failure of the pod as a whole
-	Why         string // why the pod failed, where no container tells
+	Why         string // why the pod failed, if not because of a container
 	Containers  []ContainerView
 }
 
@@ -79,7 +79,7 @@ const BackoffLimitExceeded = "BackoffLimitExceeded"
 
 func (c *ContainerView) observe(probes Probes) {
 	if !c.Status.Running() {
-		// An init container is ready once it has done what it is for.
+		// An init container is ready after it has succeeded.
 		c.Ready = c.Init && !c.Sidecar && c.Status.Succeeded()
 		return
 	}
@@ -97,7 +97,7 @@ func phase(p *v1.Pod, v *View) v1.PodPhase {
 		case c.Init && !c.Sidecar && c.Status.Exited() && !c.Status.Succeeded() && !v.Initialised && !initRestarts(p, c.Container, c.Status):
 			return v1.PodFailed
 		case (c.Sidecar || !c.Init && !c.Ephemeral) && c.Status.Running():
-			running++ // a sidecar keeps a pod whose other containers have ended from its end
+			running++ // a running sidecar keeps the pod running after its other containers
 		case c.Init, c.Ephemeral:
 		case c.Status.Exited() && restartsAfter(p, c.Container, c.Status.ExitCode):
 			again++

@@ -1,6 +1,5 @@
-// Package pod holds what every part of the pod runtime knows of a pod: the kubelet's annotation
-// keys, the directories on the host, the hashes that decide what has changed, and the state of a pod as the
-// runtime reports it. It calls nothing.
+// Package pod has the basic types of the pod runtime: the kubelet's annotation keys, the directories on the host, the
+// hashes that detect changes, and the state of a pod as the runtime reports it. It calls nothing.
 package pod
 
 import (
@@ -40,16 +39,16 @@ const (
 	ConfigMirrorAnnotation = "kubernetes.io/config.mirror"
 )
 
-// DirAnnotation names the directory that a pod of sync came from. It is what keeps sync
-// away from the static pods of a kubelet on the same host and from those of apply.
+// DirAnnotation names the directory of a pod of sync. sync does not touch pods without it, such as static pods of a
+// kubelet and pods of apply.
 const DirAnnotation = "crishim.io/sync.directory"
 
 const FileAnnotation = "crishim.io/sync.file"
 
-// BackoffLimitAnnotation has a Job's backoffLimit: how often containers of the pod may start again before the pod has failed.
+// BackoffLimitAnnotation has a Job's backoffLimit: how often containers of the pod may restart before the pod fails.
 const BackoffLimitAnnotation = "crishim.io/job.backoff-limit"
 
-// VolumeDirAnnotation names the directory in which the pod's claims are directories, by namespace and name.
+// VolumeDirAnnotation names the parent of the pod's claims, which are NAMESPACE/NAME in it.
 const VolumeDirAnnotation = "crishim.io/volume-dir"
 
 // Dirs are the host directories of the pod runtime.
@@ -57,7 +56,7 @@ type Dirs struct {
 	Root string // volumes, termination messages, hosts files: Root/pods/UID
 	Logs string // the kubelet's /var/log/pods
 	// LegacyLogs is the kubelet's /var/log/containers with a link for each log, or empty
-	// where no links are wanted.
+	// for no links.
 	LegacyLogs string
 }
 
@@ -85,8 +84,8 @@ func DefaultDirs(lookupEnv func(string) (string, bool)) Dirs {
 
 func (d Dirs) Pods() string { return filepath.Join(d.Root, "pods") }
 
-// IsUID reports whether a uid can be the name of a pod's directory. The runtime has pods of other
-// tools too, and their uids are any text, such as a way out of the directory of all pods.
+// IsUID reports whether a uid is safe as the name of a pod's directory. Pods of other tools may have any text as uid, such
+// as a path out of the directory of all pods.
 func IsUID(uid string) bool {
 	return uid != "" && uid != "." && uid != ".." && !strings.ContainsAny(uid, "/\x00")
 }
@@ -120,8 +119,8 @@ func (d Dirs) PodLogs(p *v1.Pod) string {
 
 func LogDir(namespace, name, uid string) string { return namespace + "_" + name + "_" + uid }
 
-// ContainerHash returns what a running container is compared by, the kubelet's HashContainer: name and image,
-// nothing else, so that only a new image restarts it.
+// ContainerHash returns the hash that detects a changed container, the kubelet's HashContainer. It covers only name and
+// image, so that only a new image restarts the container.
 func ContainerHash(c *v1.Container) uint64 {
 	data, err := json.Marshal(map[string]string{"name": c.Name, "image": c.Image})
 	if err != nil { // two strings always marshal
@@ -134,9 +133,9 @@ func ContainerHash(c *v1.Container) uint64 {
 
 func FormatHash(h uint64) string { return strconv.FormatUint(h, 16) }
 
-// UID derives a pod's uid from its manifest without the images: a new image restarts a
-// container in the same pod, any other change is another pod, as an API server has it.
-// The uid in the manifest, if there is one, tells pods of one name apart too.
+// UID derives a pod's uid from its manifest without the images: a new image restarts a container in the same pod, any
+// other change makes another pod, as with an API server. A uid in the manifest is part of it, and distinguishes pods of
+// the same name.
 func UID(p *v1.Pod) (types.UID, error) {
 	stripped := p.DeepCopy()
 	for i := range stripped.Spec.InitContainers {
@@ -205,7 +204,7 @@ func (c *ContainerStatus) Running() bool {
 	return c != nil && c.State == runtimeapi.ContainerState_CONTAINER_RUNNING
 }
 
-// Paused reports whether the container runs and the runtime notes that it is paused.
+// Paused reports whether the container is paused, according to the runtime's annotation.
 func (c *ContainerStatus) Paused() bool {
 	return c.Running() && c.Annotations[kube.AnnotationPaused] != ""
 }
@@ -225,15 +224,14 @@ func (c *ContainerStatus) Unknown() bool {
 	return c != nil && c.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN
 }
 
-// MayRun reports whether there may be processes of the container to stop.
+// MayRun reports whether the container may have processes to stop.
 func (c *ContainerStatus) MayRun() bool { return c.Running() || c.Unknown() }
 
-// OOMKilled is the runtimes' reason for the end of a container that used too much memory. The
-// kernel may kill a child only, and the container then ends with 0.
+// OOMKilled is the runtimes' reason for a container that used too much memory. If the kernel killed only a child, the exit
+// code may be 0.
 const OOMKilled = "OOMKilled"
 
-// Succeeded reports whether the container did what it is for, by the kubelet's rule for
-// init containers.
+// Succeeded reports whether the container succeeded, by the kubelet's rule for init containers.
 func (c *ContainerStatus) Succeeded() bool {
 	return c.Exited() && c.ExitCode == 0 && c.Reason != OOMKilled
 }
@@ -272,7 +270,7 @@ func (s *Status) newest(match func(*ContainerStatus) bool) *ContainerStatus {
 	return nil
 }
 
-// Started returns when the oldest sandbox that the runtime has was created.
+// Started returns when the oldest remaining sandbox was created.
 func (s *Status) Started() time.Time {
 	if s == nil || len(s.Sandboxes) == 0 {
 		return time.Time{}

@@ -23,8 +23,8 @@ type Container struct {
 	Name                         string
 	Started                      time.Time
 	Startup, Liveness, Readiness *v1.Probe
-	// WasStarted and WasReady are results of an earlier process. A successful startup probe is not made again; a container
-	// stays ready until its readiness probe has another verdict.
+	// WasStarted and WasReady are results of an earlier process. A successful startup probe is not repeated. A container
+	// stays ready until its readiness probe has a new verdict.
 	WasStarted, WasReady bool
 }
 
@@ -37,8 +37,7 @@ type Change struct {
 	Verdict   bool  // the result is new, not only the attempt
 }
 
-// Manager probes containers. A container's probes end with it: Keep says which remain. The
-// kubelet's is prober.
+// Manager probes containers, as the kubelet's prober. Keep ends the probes of ended containers.
 type Manager struct {
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -192,8 +191,8 @@ func (w *worker) firstDelay(period time.Duration) time.Duration {
 // startTime is how long a command counts as being started. Longer commands do not delay others.
 const startTime = time.Second
 
-// start waits until few enough other commands are being started. The start of a process in a container takes much
-// CPU time, and counts towards the timeout of its probe: of many at once, all would fail.
+// start limits the commands that are being started. Starting a process in a container takes much CPU time, which counts
+// towards the probe's timeout: many concurrent starts would all time out.
 func (m *Manager) start(ctx context.Context) (started func(), err error) {
 	select {
 	case m.starts <- struct{}{}:
@@ -223,7 +222,7 @@ func (w *worker) attempt(ctx context.Context) bool {
 	}
 	if _, unknown := errors.AsType[*UnknownError](err); unknown {
 		w.manager.notify(Change{Container: w.container, Kind: w.kind, Err: err})
-		return false // thrown away: neither a failure nor the end of a row of them
+		return false // ignored: it neither counts as a failure nor resets the count
 	}
 	verdict := w.counter.add(err == nil, int(max(w.probe.SuccessThreshold, 1)), int(max(w.probe.FailureThreshold, 1)))
 	changed := false

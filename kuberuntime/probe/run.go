@@ -30,8 +30,8 @@ type Target struct {
 	Ports       []v1.ContainerPort
 }
 
-// Exec runs a command in a container. A command that fails is an error that describes it; where the result of the
-// command is unknown it is an UnknownError.
+// Exec runs a command in a container. It returns an error that describes a failed command, or an UnknownError if the
+// result is unknown.
 type Exec func(ctx context.Context, containerID string, cmd []string, timeout time.Duration) error
 
 // UnknownError is an attempt that could not be made, or whose outcome is unknown: the runtime did
@@ -77,8 +77,8 @@ func runNetwork(ctx context.Context, p *v1.Probe, t Target) error {
 	return &UnknownError{errors.New("no handler")}
 }
 
-// HTTPGet sends the request of a probe or hook, with the kubelet's headers where the manifest sets none. A
-// redirect to another host says that the server answers: success.
+// HTTPGet sends the request of a probe or hook. The kubelet's headers are the defaults. A redirect to another host is a
+// success, because the server has answered.
 func HTTPGet(ctx context.Context, agent string, h *v1.HTTPGetAction, t Target) error {
 	const maxBody = 10 << 10 // as much of an answer as is read
 	port, err := namedPort(h.Port, t.Ports)
@@ -153,8 +153,8 @@ func setHeaders(req *http.Request, agent string, headers []v1.HTTPHeader) {
 	}
 }
 
-// newClient returns a client for one request. It is answered by a container: its certificate is not verified, as
-// by the kubelet, and its headers have a limit.
+// newClient returns a client for one request to a container. As in the kubelet, the certificate is not verified. Response
+// headers are limited.
 func newClient() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
