@@ -73,6 +73,47 @@ func TestNameOfSeveralPods(t *testing.T) {
 	}
 }
 
+// TestRunpTwice says how to remove the pod that is there, and leaves its logs.
+func TestRunpTwice(t *testing.T) {
+	t.Parallel()
+	c := podTest(t)
+	file := c.file("pod.json", `{"metadata": {"name": "twice", "namespace": "default", "uid": "u-twice"}}`)
+	if got := c.run("runp", file); got.code != 0 {
+		t.Fatalf("runp: %+v", got)
+	}
+	if got := c.run("runp", file); got.code != 1 || !strings.HasSuffix(got.err, "\nhint: `crishim rmp -f default/twice` removes the pod that is there\n") {
+		t.Errorf("again: %+v", got)
+	}
+	if os.Geteuid() == 0 && !cli.IsDir(filepath.Join(cli.OwnLogs, "default_twice_u-twice")) {
+		t.Error("the logs of the pod are gone")
+	}
+}
+
+// TestDescribeShowsLimits of a pod whose manifest is not known.
+func TestDescribeShowsLimits(t *testing.T) {
+	t.Parallel()
+	c := podTest(t)
+	if got := c.run("run", "-d", "--name", "small", "-m", "32Mi", "--cpus", "0.5", "--label", "k=v", "busybox:1"); got.code != 0 {
+		t.Fatalf("run: %+v", got)
+	}
+	if got := c.run("describe", "small"); !strings.Contains(got.out, "Limits:      cpu=500m, memory=32Mi\n") || !strings.Contains(got.out, "Labels:        k=v\n") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestImagesOfARepository leaves out other names of an image, as docker does; documents have the whole message.
+func TestImagesOfARepository(t *testing.T) {
+	t.Parallel()
+	c := podTest(t)
+	c.stub.AddImage("example.com/app:1", "example.com/copy:1")
+	if got := c.run("images", "example.com/app"); got.code != 0 || strings.Contains(got.out, "copy") || !strings.Contains(got.out, "example.com/app") {
+		t.Errorf("got %+v", got)
+	}
+	if got := c.run("images", "-o", "json", "example.com/app"); got.code != 0 || !strings.Contains(got.out, "copy") {
+		t.Errorf("got %+v", got)
+	}
+}
+
 // TestHintsAtTheRightVerb: start of an ended container, -n with a number, and a file of the kernel.
 func TestHintsAtTheRightVerb(t *testing.T) {
 	t.Parallel()

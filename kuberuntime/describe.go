@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -165,10 +166,26 @@ func guessedPod(status *pod.Status) *v1.Pod {
 				EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: c.Name, Image: image},
 			})
 		default:
-			p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: c.Name, Image: image})
+			limits := limitsOf(status.Container(c.Name).Resources.GetLinux())
+			p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: c.Name, Image: image, Resources: v1.ResourceRequirements{Limits: limits}})
 		}
 	}
 	return p
+}
+
+// limitsOf returns the limits that a runtime reports, nil for none.
+func limitsOf(r *runtimeapi.LinuxContainerResources) v1.ResourceList {
+	limits := v1.ResourceList{}
+	if memory := r.GetMemoryLimitInBytes(); memory > 0 {
+		limits[v1.ResourceMemory] = *resource.NewQuantity(memory, resource.BinarySI)
+	}
+	if quota, period := r.GetCpuQuota(), r.GetCpuPeriod(); quota > 0 && period > 0 {
+		limits[v1.ResourceCPU] = *resource.NewMilliQuantity(quota*1000/period, resource.DecimalSI)
+	}
+	if len(limits) == 0 {
+		return nil
+	}
+	return limits
 }
 
 // APIPod returns a pod with its status as Kubernetes writes them. The kubelet has statusManager for it.

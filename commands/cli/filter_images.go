@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
@@ -223,6 +224,22 @@ func isNamed(image *runtimeapi.Image, name string) bool {
 		named, err := reference.ParseNormalizedNamed(known)
 		return err == nil && (named.String() == wanted.String() || reference.IsNameOnly(wanted) && named.Name() == wanted.Name())
 	})
+}
+
+// WithNames returns images with the tags alone that ref names, as docker lists them. An image that is named by id or
+// digest keeps all.
+func WithNames(images []*runtimeapi.Image, ref string) []*runtimeapi.Image {
+	out := slices.Clone(images)
+	for i, image := range images {
+		tags := slices.DeleteFunc(slices.Clone(image.GetRepoTags()), func(tag string) bool {
+			return !isNamed(&runtimeapi.Image{RepoTags: []string{tag}}, ref)
+		})
+		if len(tags) > 0 {
+			out[i] = proto.CloneOf(image)
+			out[i].RepoTags = tags
+		}
+	}
+	return out
 }
 
 // ImageName returns the first tag of an image, else a digest, else its id.

@@ -40,12 +40,12 @@ func NewUID() string { return string(uuid.NewUUID()) }
 
 // RunPod makes a pod, with a directory for its logs if it has none.
 func RunPod(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandboxConfig, handler string, opts ...grpc.CallOption) (string, error) {
-	given := pod.LogDirectory
+	given, before := pod.LogDirectory, ExistingOwnLogs(conn, pod.GetMetadata())
 	if err := completeLogs(conn, pod); err != nil {
 		return "", err
 	}
 	res, err := conn.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: pod, RuntimeHandler: handler}, opts...)
-	if err != nil && given == "" && pod.LogDirectory != "" {
+	if err != nil && given == "" && before == "" && pod.LogDirectory != "" { // else they are those of the pod that has the name
 		err = Join(err, RemoveOwnLogs(conn, pod.GetMetadata()))
 	}
 	return res.GetPodSandboxId(), err

@@ -69,6 +69,9 @@ func (o *imagesOptions) run(ctx context.Context, printer *cli.Printer, conn *cli
 	if err != nil {
 		return err
 	}
+	if o.filter.Ref != "" && !printer.Compat && !o.view.Format.ForMachines() {
+		images = cli.WithNames(images, o.filter.Ref)
+	}
 	err = output.Images(printer.Out, &runtimeapi.ListImagesResponse{Images: images}, o.view.Options)
 	switch ref := o.filter.Ref; {
 	case err != nil, len(images) > 0, !o.view.ForPeople():

@@ -69,8 +69,12 @@ func (o *topOptions) check(in *cli.Invocation, c *urfave.Context) error {
 		return cli.Usagef("-o and --template need --once")
 	}
 	term, _ := in.LookupEnv("TERM")
-	if !o.once && (!in.InTerminal || !in.OutTerminal || term == "dumb") {
+	switch {
+	case o.once:
+	case !in.InTerminal || !in.OutTerminal:
 		return &cli.UsageError{Text: "top needs a terminal", Next: "--once prints one page"}
+	case term == "dumb":
+		return &cli.UsageError{Text: "top needs a terminal that places text, and TERM is dumb", Next: "--once prints one page"}
 	}
 	return nil
 }

@@ -2,11 +2,14 @@ package pod
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	urfave "github.com/urfave/cli/v2"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 )
 
@@ -56,8 +59,20 @@ func (o *runpOptions) run(ctx context.Context, printer *cli.Printer, connector *
 	}
 	defer conn.Close()
 	id, err := cli.RunPod(ctx, conn, o.pod, o.handler, cli.Limited(o.cancel))
+	if err != nil && !printer.Compat {
+		err = hintAtPod(ctx, conn, o.pod.GetMetadata(), err)
+	}
 	if err != nil {
 		return err
 	}
 	return printer.Say("%s", id)
+}
+
+// hintAtPod adds to an error how to remove the pod with the same metadata, if there is one.
+func hintAtPod(ctx context.Context, conn *client.Conn, m *runtimeapi.PodSandboxMetadata, err error) error {
+	pods, _ := conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{}) // for the hint alone
+	if slices.ContainsFunc(pods.GetItems(), func(p *runtimeapi.PodSandbox) bool { return proto.Equal(p.GetMetadata(), m) }) {
+		return cli.WithHint(err, "`crishim rmp -f %s` removes the pod that is there", cli.PodPath(m))
+	}
+	return err
 }

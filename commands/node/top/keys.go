@@ -103,7 +103,7 @@ func (m *Model) press(k tea.KeyPressMsg) tea.Cmd {
 		return tea.Quit
 	case key.Matches(k, keyHelp):
 		return m.open("keys", func(out io.Writer) error {
-			_, err := io.WriteString(out, m.help.FullHelpView(m.FullHelp())+"\n")
+			_, err := io.WriteString(out, m.help.FullHelpView(m.FullHelp())+"\n\npressure (psi): how much of the last 10 s some process waited for cpu/mem/io\n")
 			return err
 		})
 	case key.Matches(k, keyUp):
