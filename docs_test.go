@@ -47,8 +47,8 @@ func pages(t *testing.T) []string {
 	return append(inDocs, atTop...)
 }
 
-// TestEveryPromiseNamesATest checks that each test and script that a page names exists, and that
-// docs/reliability.md and SECURITY.md name one for each fault.
+// TestEveryPromiseNamesATest checks that each test and script named by a page exists, that SECURITY.md names a test in
+// each row, and that docs/testing.md names one for each row of docs/reliability.md, in its order.
 func TestEveryPromiseNamesATest(t *testing.T) {
 	tests := map[string]bool{}
 	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
@@ -76,13 +76,30 @@ func TestEveryPromiseNamesATest(t *testing.T) {
 			}
 		}
 	}
-	rows := regexp.MustCompile(`(?m)^\| .* \|$`).FindAllString(page(t, "docs/reliability.md")+page(t, "SECURITY.md"), -1)
-	if len(rows) < 90 {
-		t.Errorf("docs/reliability.md and SECURITY.md have only %d rows", len(rows))
+	named := regexp.MustCompile("(Test|Fuzz)[A-Z]|`[a-z]+/[a-z_]+`")
+	hostile := cells(page(t, "SECURITY.md"))
+	if len(hostile) < 30 {
+		t.Errorf("SECURITY.md has only %d rows", len(hostile))
 	}
-	for _, row := range rows {
-		if !strings.HasSuffix(row, "| shown by |") && !regexp.MustCompile(`(Test|Fuzz)[A-Z]|script`).MatchString(row) {
+	for _, row := range hostile {
+		if len(row) != 3 || !named.MatchString(row[2]) {
 			t.Errorf("no test is named in %s", row)
+		}
+	}
+	faults, lists := page(t, "docs/reliability.md"), page(t, "docs/testing.md")
+	for _, title := range []string{"Endpoint and engine", "Requests cut short", "Disks, descriptors, sizes"} {
+		_, section, _ := strings.Cut(faults, "\n## "+title+"\n")
+		section, _, _ = strings.Cut(section, "\n## ")
+		_, list, _ := strings.Cut(lists, "\n"+title+": ")
+		list, _, _ = strings.Cut(list, "\n\n")
+		entries := strings.Split(list, "; ")
+		if rows := len(cells(section)); rows < 16 || rows != len(entries) {
+			t.Errorf("docs/testing.md has %d tests for %d rows of %q", len(entries), rows, title)
+		}
+		for _, name := range entries {
+			if !named.MatchString(name) {
+				t.Errorf("no test is named in %q of %q", name, title)
+			}
 		}
 	}
 }
