@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// MaxLine limits the buffer of an unfinished line.
-const MaxLine = 16 << 20
+// maxLine limits the buffer of an unfinished line.
+const maxLine = 16 << 20
 
 // LineWriter writes whole lines with a prefix, so that lines of several writers do not mix.
 type LineWriter struct {
@@ -27,7 +27,7 @@ func (w *LineWriter) Write(p []byte) (int, error) {
 		end += len(w.rest)
 	}
 	w.rest = append(w.rest, p...)
-	if end == 0 && len(w.rest) >= MaxLine {
+	if end == 0 && len(w.rest) >= maxLine {
 		w.rest = append(w.rest, '\n')
 		end = len(w.rest)
 	}

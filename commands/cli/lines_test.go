@@ -41,15 +41,15 @@ func TestALineOfOutputWithoutAnEnd(t *testing.T) {
 	var out bytes.Buffer
 	w := NewLineWriter(&out, new(sync.Mutex), "web: ")
 	part := bytes.Repeat([]byte("x"), 32<<10)
-	for range 3 * MaxLine / len(part) {
-		if _, err := w.Write(part); err != nil || len(w.rest) > MaxLine {
+	for range 3 * maxLine / len(part) {
+		if _, err := w.Write(part); err != nil || len(w.rest) > maxLine {
 			t.Fatalf("%d bytes are kept, %v", len(w.rest), err)
 		}
 	}
 	if err := w.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	if got := bytes.Count(out.Bytes(), []byte("x")); got != 3*MaxLine || bytes.Count(out.Bytes(), []byte("web: ")) != 3 {
+	if got := bytes.Count(out.Bytes(), []byte("x")); got != 3*maxLine || bytes.Count(out.Bytes(), []byte("web: ")) != 3 {
 		t.Errorf("got %d bytes in %d lines", got, bytes.Count(out.Bytes(), []byte("web: ")))
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OutputFile is a file that appears at its path when it is complete. Until then it has no name, so that a process that is
+// outputFile is a file that appears at its path when it is complete. Until then it has no name, so that a process that is
 // killed leaves nothing.
-type OutputFile struct {
+type outputFile struct {
 	*os.File
 	path    string
 	unnamed bool
@@ -41,7 +41,7 @@ func WriteOutput(out io.Writer, path string, write func(io.Writer) error) error 
 	if path == "" || path == "-" {
 		return write(out)
 	}
-	file, err := CreateOutput(path)
+	file, err := createOutput(path)
 	if err != nil {
 		return err
 	}
@@ -52,15 +52,15 @@ func WriteOutput(out io.Writer, path string, write func(io.Writer) error) error 
 	return file.Commit()
 }
 
-// CreateOutput creates a file for a path, where Commit replaces a file or a symbolic link that is there. A pipe, a device or a
+// createOutput creates a file for a path, where Commit replaces a file or a symbolic link that is there. A pipe, a device or a
 // socket is refused: it may be another user's, and "-" with a redirection is there for one's own.
-func CreateOutput(path string) (*OutputFile, error) {
+func createOutput(path string) (*outputFile, error) {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink {
 		return nil, WithHint(fmt.Errorf("%s is there and is no regular file", path), "- writes to standard output, which the shell can redirect: `-o - >%s`", path)
 	}
 	dir := filepath.Dir(path)
 	if fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600); err == nil {
-		return &OutputFile{File: os.NewFile(uintptr(fd), path), path: path, unnamed: true}, nil
+		return &outputFile{File: os.NewFile(uintptr(fd), path), path: path, unnamed: true}, nil
 	}
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-")
 	if err != nil {
@@ -70,11 +70,11 @@ func CreateOutput(path string) (*OutputFile, error) {
 		}
 		return nil, err
 	}
-	return &OutputFile{File: f, path: path, temp: f.Name()}, nil
+	return &outputFile{File: f, path: path, temp: f.Name()}, nil
 }
 
 // Commit gives the file its name.
-func (o *OutputFile) Commit() error {
+func (o *outputFile) Commit() error {
 	if o.unnamed {
 		o.temp = filepath.Join(filepath.Dir(o.path), fmt.Sprintf(".%s-%d", filepath.Base(o.path), os.Getpid()))
 		if err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", o.File.Fd()), unix.AT_FDCWD, o.temp, unix.AT_SYMLINK_FOLLOW); err != nil {
@@ -93,7 +93,7 @@ func (o *OutputFile) Commit() error {
 }
 
 // Close leaves nothing of a file that was not committed. It may be called after Commit.
-func (o *OutputFile) Close() {
+func (o *outputFile) Close() {
 	_ = o.File.Close()
 	if o.temp != "" {
 		_ = os.Remove(o.temp)

@@ -9,14 +9,14 @@ import (
 // profiles measures a command line for --profile-cpu and --profile-mem.
 type profiles struct {
 	cpuFile, memoryFile string // of the flags
-	cpu                 *OutputFile
+	cpu                 *outputFile
 }
 
 func (p *profiles) start() (err error) {
 	if p.cpuFile == "" {
 		return nil
 	}
-	if p.cpu, err = CreateOutput(p.cpuFile); err == nil {
+	if p.cpu, err = createOutput(p.cpuFile); err == nil {
 		err = pprof.StartCPUProfile(p.cpu)
 	}
 	if err != nil {
@@ -34,7 +34,7 @@ func (p *profiles) stop() (err error) {
 	if p.memoryFile == "" {
 		return err
 	}
-	file, createErr := CreateOutput(p.memoryFile)
+	file, createErr := createOutput(p.memoryFile)
 	if createErr != nil {
 		return Join(err, fmt.Errorf("--profile-mem: %w", createErr))
 	}
