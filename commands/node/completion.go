@@ -16,7 +16,7 @@ import (
 //go:embed completions
 var completionScripts embed.FS
 
-// NewCompletion returns the verb that prints what makes a shell ask crishim for completions.
+// NewCompletion returns the verb that prints a shell's completion script.
 func NewCompletion(in *cli.Invocation) *cli.Verb {
 	shell := ""
 	return &cli.Verb{

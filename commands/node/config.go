@@ -14,7 +14,7 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// configOptions are one look at the config file or one change of it.
+// configOptions are the options of config.
 type configOptions struct {
 	get  string
 	set  []string // KEY=VALUE

@@ -78,14 +78,14 @@ func bytesOf(s *output.DiskSize) uint64 {
 	return s.Bytes
 }
 
-// nodeDisk collects the disk usage, and the errors of what did not answer.
+// nodeDisk collects the disk usage, and the errors of failed calls.
 type nodeDisk struct {
 	ctx     context.Context //nolint:containedctx // one command
 	printer *cli.Printer
 	conn    *client.Conn
 	dirs    pod.Dirs
 	runtime string
-	remote  string // why the files are not here; "" where they are
+	remote  string // why the files are not on this host; "" if they are
 	failed  []error
 
 	parts      *disk.Images
@@ -107,7 +107,7 @@ func (n *nodeDisk) note(err error) string {
 	return "not known: " + n.printer.Sentence(err)
 }
 
-// list asks for what several types need.
+// list loads the data that several types need.
 func (n *nodeDisk) list() {
 	pods, err := n.conn.Runtime.ListPodSandbox(n.ctx, &runtimeapi.ListPodSandboxRequest{})
 	n.note(err)
@@ -120,7 +120,7 @@ func (n *nodeDisk) list() {
 	}
 }
 
-// plan finds what gc would remove of the directories of pods.
+// plan finds the directories of pods that gc would remove.
 func (n *nodeDisk) plan() error {
 	o := kuberuntime.ConnOptions(n.conn)
 	o.Dirs, o.Now = n.dirs, n.printer.Now
@@ -190,7 +190,7 @@ func (n *nodeDisk) ofImages() output.DiskUse {
 	return u
 }
 
-// totals sums the objects as far as their sizes are known.
+// totals sums the known sizes of the objects.
 func totals(u *output.DiskUse) {
 	count, active, unknown := len(u.Objects), 0, 0
 	var size, frees output.DiskSize
@@ -216,7 +216,7 @@ func totals(u *output.DiskUse) {
 	u.Size, u.Reclaimable = &size, &frees
 }
 
-// object returns an object that can be reclaimed as a whole, unless it is active.
+// object returns an object. An inactive object is reclaimable as a whole.
 func object(name, id string, active bool, size *output.DiskSize) output.DiskObject {
 	o := output.DiskObject{Name: name, ID: id, Active: active, Size: size}
 	if size != nil {
@@ -312,7 +312,7 @@ func (n *nodeDisk) ofLogs() output.DiskUse {
 	return u
 }
 
-// engineLog sums the log files that a Docker engine keeps of a container, rotated ones too, by our shim's verbose status.
+// engineLog sums the Docker engine's log files of a container, including rotated files, by our shim's verbose status.
 func engineLog(info string) *output.DiskSize {
 	var detail struct {
 		LogPath string `json:"logPath"`
@@ -327,7 +327,7 @@ func engineLog(info string) *output.DiskSize {
 	var size output.DiskSize
 	for _, file := range files {
 		if f, err := os.Lstat(file); err == nil && f.Mode().IsRegular() {
-			size.Bytes += uint64(f.Size()) //nolint:gosec // no file has less than nothing
+			size.Bytes += uint64(f.Size()) //nolint:gosec // sizes are not negative
 		}
 	}
 	return &size

@@ -14,7 +14,7 @@ import (
 
 type doctorOptions struct{ cli.View }
 
-// NewDoctor returns the verb that checks all that commands depend on.
+// NewDoctor returns the verb that checks everything that commands depend on.
 func NewDoctor(in *cli.Invocation) *cli.Verb {
 	o := &doctorOptions{}
 	return &cli.Verb{
@@ -59,7 +59,7 @@ func examine(ctx context.Context, connector *cli.Connector) []output.Finding {
 			return append(findings, checkup.Runtime(ctx, conn, checkup.Host{Hidden: !conn.SeesHost(), Dial: conn.DialThere})...)
 		}
 	}
-	// Without the list of what was tried, which the findings before it show.
+	// The findings before already list the candidates.
 	text, _, more := strings.Cut(err.Error(), "\n")
 	if more {
 		text = strings.TrimSuffix(text, ":")

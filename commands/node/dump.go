@@ -31,7 +31,7 @@ type dumpOptions struct {
 	version    string // of crishim
 }
 
-// NewDump returns the verb that makes a bundle for the report of a fault.
+// NewDump returns the verb that creates a bundle for a bug report.
 func NewDump(in *cli.Invocation) *cli.Verb {
 	o := &dumpOptions{logs: bundle.LogsUnhealthy, tail: 50, version: in.OwnVersion()}
 	return &cli.Verb{
@@ -150,7 +150,7 @@ func (o *dumpOptions) collect(ctx context.Context, printer *cli.Printer, connect
 	if config, err := connector.Config(); err == nil {
 		m.Files = slices.DeleteFunc([]string{config.Path, config.ShimConfig}, func(path string) bool { return path == "" })
 	}
-	if conn == nil || conn.SeesHost() { // in a container they would be its own
+	if conn == nil || conn.SeesHost() { // else they would be the files of crishim's container
 		parts = append(parts, m.Parts()...)
 	}
 	return r.Collect(ctx, parts, done)
@@ -159,8 +159,8 @@ func (o *dumpOptions) collect(ctx context.Context, printer *cli.Printer, connect
 // eventsSince is how far back events are read.
 const eventsSince = 15 * time.Minute
 
-// quoteless are the findings whose sentence has nothing but figures and the error of the runtime or a registry, as long as they are
-// about no attempt of a container.
+// quoteless are the findings whose text has only figures and errors of the runtime or a registry, unless they are about an
+// attempt of a container.
 var quoteless = []diagnose.Code{
 	diagnose.ImageNotFound, diagnose.ImageRefused, diagnose.ImageName, diagnose.RegistryAway, diagnose.RegistryLimit, diagnose.RegistryTrouble,
 	diagnose.ImageMissing, diagnose.ImagePull, diagnose.ImageWait, diagnose.DiskFull, diagnose.InodesFull, diagnose.DiskLow, diagnose.PortTaken,

@@ -15,7 +15,7 @@ import (
 
 type endpointsOptions struct{ cli.View }
 
-// NewEndpoints returns the verb that shows where a runtime was looked for and which one is taken.
+// NewEndpoints returns the verb that lists the probed endpoints and marks the one in use.
 func NewEndpoints(in *cli.Invocation) *cli.Verb {
 	o := &endpointsOptions{}
 	return &cli.Verb{
@@ -37,7 +37,7 @@ func (o *endpointsOptions) run(ctx context.Context, printer *cli.Printer, connec
 	return cli.Join(output.Endpoints(printer.Out, rows, o.Options), err)
 }
 
-// probedEndpoints returns what was found, also where none of it can be taken.
+// probedEndpoints returns all candidates, even if none is usable.
 func probedEndpoints(ctx context.Context, printer *cli.Printer, connector *cli.Connector) (rows []output.Endpoint, err error) {
 	options, err := connector.ClientOptions()
 	if err != nil {
@@ -91,7 +91,7 @@ func askNetwork(ctx context.Context, printer *cli.Printer, options client.Option
 		NetworkPlugin string `json:"networkPlugin"`
 	}
 	if err := json.Unmarshal([]byte(r.GetInfo()["config"]), &config); err != nil {
-		return "" // what other runtimes say there is their own
+		return "" // another runtime's configuration has another form
 	}
 	return config.NetworkPlugin
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// NewRuntimeConfig returns the verb that shows what a kubelet takes over from the runtime.
+// NewRuntimeConfig returns the verb that shows the runtime's settings for a kubelet.
 func NewRuntimeConfig(in *cli.Invocation) *cli.Verb {
 	v := &cli.View{}
 	return &cli.Verb{

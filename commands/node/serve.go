@@ -50,7 +50,7 @@ func (o serve) check(in *cli.Invocation, c *urfave.Context) error {
 	return o.Complete(in.Printer, in.LookupEnv)
 }
 
-// run serves until ctx ends, which is how it ends well.
+// run serves until ctx ends.
 func (o serve) run(ctx context.Context, printer *cli.Printer, connector *cli.Connector) error {
 	switch connector.ShimFlag() {
 	case cli.FlagShimConfig:
@@ -59,8 +59,8 @@ func (o serve) run(ctx context.Context, printer *cli.Printer, connector *cli.Con
 		return cli.Usagef("--%s before serve is for other commands: put it behind serve", cli.FlagNetworkPlugin)
 	}
 	gogc.Set(gogc.Serve)
-	// The reader of the log may go, as journald does when it is restarted; SIGPIPE would
-	// end the process then. CNI plugins do not inherit a signal that is handled.
+	// The log's reader may exit, for example at a restart of journald, and SIGPIPE would then end the process. CNI plugins
+	// do not inherit a handled signal.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	listener, err := shim.Listen(ctx, o.Listen)
 	if err != nil {
@@ -96,9 +96,8 @@ func (o serve) run(ctx context.Context, printer *cli.Printer, connector *cli.Con
 	return cli.Join(err, closed)
 }
 
-// execRecords is the directory for what is running in sessions, next to the socket,
-// so that the next serve on it finds it. Only of systemd's socket the address is
-// asked: an own one was made elsewhere and moved.
+// execRecords returns the directory of session records. It is next to the socket, so that the next serve finds it. Only
+// systemd's socket is asked for its address: our own was created elsewhere and moved.
 func execRecords(endpoint string, listening net.Addr) string {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if unix, ok := listening.(*net.UnixAddr); ok && endpoint == shim.SystemdEndpoint {
@@ -110,7 +109,7 @@ func execRecords(endpoint string, listening net.Addr) string {
 	return path + ".exec"
 }
 
-// notifySystemd sends the state of the service; without systemd it does nothing.
+// notifySystemd sends the service state to systemd, if any.
 func notifySystemd(log *slog.Logger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
 		log.Warn("notify systemd", "err", err)

@@ -22,7 +22,7 @@ type topOptions struct {
 	top.Options
 }
 
-// NewTop returns the verb that shows all pods and what they use, as it changes.
+// NewTop returns the verb that shows all pods and their usage live.
 func NewTop(in *cli.Invocation) *cli.Verb {
 	o := &topOptions{in: in}
 	return &cli.Verb{
@@ -45,7 +45,7 @@ func NewTop(in *cli.Invocation) *cli.Verb {
 	}
 }
 
-// leastEvery is how short the time between two samples may be.
+// leastEvery is the minimum interval between samples.
 const leastEvery = 100 * time.Millisecond
 
 func (o *topOptions) check(in *cli.Invocation, c *urfave.Context) error {

@@ -11,8 +11,8 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// NewVersion returns the verb that shows which runtime answers, the first thing to know about a node. crishim's own
-// version comes before that, so that it is there also where none answers.
+// NewVersion returns the verb that shows the versions of crishim and the runtime. crishim's own comes first, so that it is
+// shown even without a runtime.
 func NewVersion(in *cli.Invocation) *cli.Verb {
 	v := &cli.View{}
 	return &cli.Verb{

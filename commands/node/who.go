@@ -122,7 +122,7 @@ func (o *whoOptions) run(ctx context.Context, printer *cli.Printer, connector *c
 	return cli.Join(append([]error{output.Owners(printer.Out, owners, o.Options)}, failed...)...)
 }
 
-// search finds owners, and keeps what it has asked the runtime and the kernel.
+// search finds owners, and caches answers of the runtime and the kernel.
 type search struct {
 	printer   *cli.Printer
 	connector *cli.Connector
@@ -135,7 +135,7 @@ type search struct {
 	processes []hostproc.Process // of the whole machine, once they are needed
 }
 
-// inventory is what the runtime has.
+// inventory has the pods and containers of the runtime.
 type inventory struct {
 	containers map[string]*runtimeapi.Container
 	pods       map[string]*runtimeapi.PodSandbox
@@ -226,7 +226,7 @@ func (l inventory) has(id string, row *output.Owner) bool {
 	return false
 }
 
-// hasPod is has for the uid of a pod, of whose sandboxes the newest counts.
+// hasPod is has for the uid of a pod. The newest sandbox counts.
 func (l inventory) hasPod(uid string, row *output.Owner) bool {
 	var newest *runtimeapi.PodSandbox
 	for _, p := range l.pods {
@@ -237,7 +237,7 @@ func (l inventory) hasPod(uid string, row *output.Owner) bool {
 	return newest != nil && l.has(newest.GetId(), row)
 }
 
-// permission adds a hint to an error that root may not get.
+// permission adds a hint to an error that root would not get.
 func permission(err error) error {
 	if os.Geteuid() == 0 {
 		return err

@@ -25,7 +25,7 @@ func (s *search) byPort(ctx context.Context, t whoTarget) ([]output.Owner, error
 		rows = append(rows, s.listening(ctx, l, networks)...)
 	}
 	forwards := s.forwards(ctx, t)
-	for i := range forwards { // by a proxy, of which there may be one for IPv4 and one for IPv6
+	for i := range forwards { // by a proxy; IPv4 and IPv6 may have separate proxies
 		rows = slices.DeleteFunc(rows, func(row output.Owner) bool {
 			proxy := row.Command == hostproc.DockerProxy && row.Owner != output.OwnerContainer
 			if proxy {
@@ -53,7 +53,7 @@ func (s *search) byPort(ctx context.Context, t whoTarget) ([]output.Owner, error
 	return nil, err
 }
 
-// listening returns a row for each owner of a socket: a socket unit and its service may both have it.
+// listening returns a row for each owner of a socket. A socket unit and its service may share it.
 func (s *search) listening(ctx context.Context, l hostproc.Listener, networks map[uint64][]hostproc.Process) (rows []output.Owner) {
 	where := fmt.Sprintf("%s/%s in %s", l.Address, l.Protocol, s.network(ctx, l.Network, networks))
 	if len(l.Holders) == 0 {
@@ -120,8 +120,7 @@ func (s *search) forwards(ctx context.Context, t whoTarget) (rows []output.Owner
 	return rows
 }
 
-// here reports whether the runtime's containers are this machine's: the ids of running ones are in the control
-// groups of processes here.
+// here reports whether the runtime's containers run on this machine: their ids are in the cgroups of its processes.
 func (s *search) here() bool {
 	running := map[string]bool{}
 	for id, c := range s.list.containers {

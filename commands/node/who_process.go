@@ -102,8 +102,8 @@ func (s *search) own() []string {
 	return p.Group.IDs
 }
 
-// proven reports whether the group of a container below a user's systemd is where the runtime has its first
-// process: any user can have a group with any name there.
+// proven checks the cgroup of a container below a user's systemd: it must contain the container's first process, because
+// users can create cgroups of any name there.
 func (s *search) proven(ctx context.Context, g hostproc.Group) bool {
 	id := g.IDs[0]
 	s.runtime(ctx)
@@ -129,7 +129,7 @@ func (s *search) proven(ctx context.Context, g hostproc.Group) bool {
 	return err == nil && first.Group.SameContainer(g, id)
 }
 
-// foreign lists the containers whose namespaces a process of the host is in, as one of nsenter is.
+// foreign lists the containers whose namespaces a process of the host has joined, for example with nsenter.
 func (s *search) foreign(ctx context.Context, p hostproc.Process) (notes []string) {
 	for _, kind := range []string{"net", "mnt", "pid"} {
 		here, err := hostproc.HostNamespace(kind)

@@ -1,8 +1,8 @@
-// Package bundle collects what a report of a fault needs into one archive: a document, a page that opens without a network,
-// and logs. [Report.Collect] runs the parts, each with a deadline, and [Report.Write] writes the archive.
+// Package bundle collects the data for a bug report into one archive: a document, a page that opens without a network, and
+// logs. [Report.Collect] runs the parts, each with a deadline, and [Report.Write] writes the archive.
 //
-// The bundle has fields that are known to be harmless: views.go lists the fields of the runtime's messages, host.go the keys of
-// configuration files. Everything else is left out unless the user asks for it.
+// The bundle only has fields that are known to be harmless: views.go lists the fields of the runtime's messages, host.go the
+// keys of configuration files. Everything else is omitted unless the user asks for it.
 package bundle
 
 import (
@@ -27,7 +27,7 @@ import (
 type Report struct {
 	Title      string
 	Time       time.Time
-	Added      []string // what the user has asked for in addition
+	Added      []string // optional data that the user asked for
 	Crishim    string
 	Endpoint   string
 	Runtime    string // name and version
@@ -45,14 +45,13 @@ type Report struct {
 	Files []File `json:"-"` // logs, and configuration files with --keep-config
 }
 
-// Finding is what is not as it should be.
+// Finding is a problem.
 type Finding struct {
 	Severity, Code, Where string
 	Time                  time.Time `json:",omitzero"`
-	Text                  string    `json:",omitempty"` // what may quote a container or a manifest is left out without --logs all
+	Text                  string    `json:",omitempty"` // without --logs all, omitted if it may quote a container or a manifest
 }
 
-// Event is something that happened to a pod or container.
 type Event struct {
 	Time     time.Time
 	Where    string
@@ -66,14 +65,14 @@ type Event struct {
 // File is a text of the bundle.
 type File struct{ Name, Text string }
 
-// Part is one thing to collect, within Limit or 10 s.
+// Part collects one kind of data, within Limit or 10 s.
 type Part struct {
 	Name    string
 	Limit   time.Duration
 	Collect func(context.Context) (add func(*Report), err error)
 }
 
-// Result is how a part ended.
+// Result is the result of a part.
 type Result struct {
 	Part    string
 	Error   string `json:",omitempty"`
@@ -109,7 +108,7 @@ func (r *Report) Collect(ctx context.Context, parts []Part, done func(Result)) e
 	return ctx.Err()
 }
 
-// run runs a part to its end. A part may hang in the kernel: it is left alone soon after its time is over.
+// run runs a part. A part may hang in the kernel, so run returns soon after the limit and leaves it behind.
 func (p Part) run(ctx context.Context) (func(*Report), error) {
 	limit := cmp.Or(p.Limit, 10*time.Second)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done within %s", limit))
@@ -120,7 +119,7 @@ func (p Part) run(ctx context.Context) (func(*Report), error) {
 	go func() {
 		defer close(ended)
 		defer func() {
-			if cause := recover(); cause != nil { // the other parts are worth having
+			if cause := recover(); cause != nil { // the other parts are still useful
 				err = fmt.Errorf("a fault of crishim: %v", cause)
 			}
 		}()
@@ -141,7 +140,7 @@ func (p Part) run(ctx context.Context) (func(*Report), error) {
 //go:embed page.html
 var page string
 
-// date formats a time, of which CRI messages have nanoseconds as a string.
+// date formats a time, which CRI messages have as a string of nanoseconds.
 func date(at any) string {
 	t, _ := at.(time.Time)
 	if text, ok := at.(string); ok {
@@ -154,7 +153,7 @@ func date(at any) string {
 	return t.Format(time.RFC3339)
 }
 
-// Write writes the report as a gzipped tar archive, whose files are in one directory and their owner's alone.
+// Write writes the report as a gzipped tar archive. Its files are in one directory, and only the owner may read them.
 func (r *Report) Write(w io.Writer) error {
 	document, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -177,5 +176,5 @@ func (r *Report) Write(w io.Writer) error {
 		_, failed := io.WriteString(archive, f.Text)
 		err = cmp.Or(err, failed)
 	}
-	return cmp.Or(err, archive.Close(), zipped.Close()) // the same error, where the disk is full
+	return cmp.Or(err, archive.Close(), zipped.Close()) // on a full disk all are the same error
 }

@@ -29,7 +29,7 @@ func (m Machine) Parts() []Part {
 	return []Part{{Name: "host", Collect: m.host}, {Name: "configuration", Collect: m.config}}
 }
 
-// hostFigures are files of numbers and of words of the kernel's and the distribution's own.
+// hostFigures are files with figures and text of the kernel and the distribution only.
 var hostFigures = []string{
 	"/proc/sys/kernel/hostname", "/proc/sys/kernel/osrelease", "/proc/sys/kernel/arch", "/etc/os-release", "/proc/uptime", "/proc/loadavg",
 	"/proc/pressure/*", "/proc/meminfo", "/proc/cgroups", "/proc/filesystems", "/proc/net/sockstat", "/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max",
@@ -38,7 +38,7 @@ var hostFigures = []string{
 	"/sys/fs/cgroup/*.slice/memory.events", "/sys/fs/cgroup/*.slice/memory.current", "/sys/fs/cgroup/*.slice/pids.current",
 }
 
-// read reads the regular files of the host that there are.
+// read reads the existing regular files of the host.
 func (m Machine) read(patterns []string, add func(path string, text []byte)) (failed error) {
 	for _, pattern := range patterns {
 		paths, err := filepath.Glob(filepath.Join("/", m.Root, pattern))
@@ -59,14 +59,14 @@ func (m Machine) host(context.Context) (func(*Report), error) {
 	err := m.read(hostFigures, func(path string, text []byte) { figures[path] = strings.TrimSpace(string(text)) })
 	for _, path := range dataDirs {
 		var st unix.Statfs_t
-		if unix.Statfs(filepath.Join("/", m.Root, path), &st) == nil { // most are not there
+		if unix.Statfs(filepath.Join("/", m.Root, path), &st) == nil { // most do not exist
 			figures["df "+path] = fmt.Sprintf("file system %#x, %d of %d blocks of %d bytes free, %d of %d inodes", st.Type, st.Bavail, st.Blocks, st.Bsize, st.Ffree, st.Files)
 		}
 	}
 	return func(r *Report) { r.Host = figures }, err
 }
 
-// dataDirs are where runtimes and kubelets keep their data: a full one is behind many faults.
+// dataDirs are the data directories of runtimes and kubelets. A full file system causes many faults.
 var dataDirs = strings.Fields("/ /run /tmp /var /var/lib/docker /var/lib/containerd /var/lib/containers /var/lib/kubelet /var/lib/rancher /var/lib/k0s /var/log /var/log/pods")
 
 var configFiles = []string{
@@ -76,7 +76,7 @@ var configFiles = []string{
 	"/etc/cni/net.d/*.conf", "/etc/cni/net.d/*.conflist", "/etc/cni/net.d/*.json", "/var/lib/rancher/*/agent/etc/cni/net.d/*.conf*",
 }
 
-// configKeys are the keys of configuration files whose values are told: versions, switches, endpoints, drivers, directories,
+// configKeys are the keys of configuration files whose values are in the bundle: versions, switches, endpoints, drivers, directories,
 // networks, images of sandboxes and hosts of registries.
 var configKeys = strings.Fields(`version cniVersion apiVersion kind debug disabled_plugins required_plugins imports
 	runtime-endpoint image-endpoint timeout pull-image-on-create address hosts containerRuntimeEndpoint imageServiceEndpoint listen
@@ -116,7 +116,8 @@ func parse(path string, text []byte) (map[string]string, error) {
 	return found, nil
 }
 
-// parseTOML reads the lines of one key and one value each. Names of tables may be anything, and no value of the list has several lines.
+// parseTOML reads lines of one key and one value. Table names may be anything, and keys of the list have values of one
+// line.
 func parseTOML(text string, found map[string]string) {
 	quotes := "" // of a value of several lines
 	for line := range strings.Lines(text) {
@@ -135,7 +136,7 @@ func parseTOML(text string, found map[string]string) {
 	}
 }
 
-// collect adds the scalars below keys of the list. Keys above them are not told: they may have any name.
+// collect adds the scalars of keys in the list. It omits their parent keys, which may have any name.
 func collect(key string, tree any, found map[string]string) {
 	switch tree := tree.(type) {
 	case map[string]any:

@@ -18,14 +18,14 @@ import (
 	"github.com/crishim/crishim/logfile"
 )
 
-// Logs choose the containers whose logs are in a bundle.
+// Values of Logs, which select the containers whose logs are in a bundle.
 const (
 	LogsAll       = "all"
 	LogsUnhealthy = "unhealthy"
 	LogsNone      = "none"
 )
 
-// Node has the parts that a CRI runtime tells.
+// Node has the parts that ask a CRI runtime.
 type Node struct {
 	Conn *client.Conn
 	Logs string // LogsAll, LogsUnhealthy or LogsNone
@@ -33,7 +33,7 @@ type Node struct {
 	Keep Keep
 }
 
-// callsLimit is how long a part of many calls may take.
+// callsLimit is the limit of parts with many calls.
 const callsLimit = time.Minute
 
 // Parts returns the parts of a runtime.
@@ -98,16 +98,16 @@ func (n *Node) containers(ctx context.Context) (func(*Report), error) {
 	}, errors.Join(err, podsErr, statsErr, failed)
 }
 
-// UnsafeInName matches characters that a file's name should not have.
+// UnsafeInName matches characters that are unsafe in file names.
 var UnsafeInName = lazyregexp.New(`[^A-Za-z0-9._-]+`)
 
-// logBytes is how much of one log is kept, and how large a file of the host may be.
+// logBytes limits the size of a log and of a file of the host.
 const logBytes = 1 << 20
 
-// log returns the last lines of a log as they are.
+// log returns the last lines of a log unchanged.
 func (n *Node) log(ctx context.Context, path, of string) (File, error) {
 	var text []byte
-	begun := map[string]bool{} // lines that go on
+	begun := map[string]bool{} // partial lines
 	err := logfile.Read(ctx, path, logfile.Options{Tail: n.Tail}, func(e logfile.Entry) error {
 		if !begun[e.Stream] {
 			text = fmt.Appendf(text, "%s %s ", e.Time.UTC().Format(time.RFC3339Nano), e.Stream)
@@ -135,7 +135,7 @@ func (n *Node) images(ctx context.Context) (func(*Report), error) {
 	}, err
 }
 
-// each asks about each thing, a few at a time. It stops at a call that times out, as the runtime hangs.
+// each calls ask for each index, a few at a time. It stops after a timeout, because the runtime hangs.
 func each(ctx context.Context, n int, ask func(context.Context, int) error) error {
 	errs := make([]error, n)
 	work, ctx := errgroup.WithContext(ctx)

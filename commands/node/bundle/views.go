@@ -13,11 +13,11 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// Message is a message of the CRI with the fields that are on a list, under their names in JSON.
+// Message has the listed fields of a CRI message, under their JSON names.
 type Message map[string]any
 
-// The fields that a bundle has. A path names a scalar, so that fields which a later CRI has are left out as well.
-// TestOnlyTheListIsTold compares the lists with the messages.
+// Fields in a bundle. A path names a scalar, so that fields of a later CRI are omitted. TestOnlyTheListIsTold compares the
+// lists with the messages.
 const (
 	podFields       = "id metadata.name metadata.namespace metadata.uid metadata.attempt state createdAt runtimeHandler"
 	networkFields   = "network.ip network.additionalIps.ip"
@@ -30,7 +30,7 @@ const (
 	conditionFields = "conditions.type conditions.status conditions.reason conditions.message"
 )
 
-// pick adds the fields of a message that are on a list, with zero values: they are the states of ready sandboxes and first attempts.
+// pick adds the listed fields of a message, including zero values: a ready state and a first attempt are 0.
 func (out Message) pick(m proto.Message, list string) {
 	var all map[string]any
 	if text, err := (protojson.MarshalOptions{EmitUnpopulated: true}).Marshal(m); err == nil && json.Unmarshal(text, &all) == nil {
@@ -69,7 +69,7 @@ func keep(tree any, path string, list []string) any {
 	return nil
 }
 
-// ownKeys are labels and annotations whose values the kubelet and crishim make themselves.
+// ownKeys are labels and annotations whose values the kubelet and crishim generate.
 var ownKeys = strings.Fields(`io.kubernetes.pod.name io.kubernetes.pod.namespace io.kubernetes.pod.uid io.kubernetes.container.name
 	io.kubernetes.container.hash io.kubernetes.container.restartCount io.kubernetes.container.terminationMessagePath
 	io.kubernetes.container.terminationMessagePolicy io.kubernetes.pod.terminationGracePeriod io.crishim.owner io.crishim.temporary io.crishim.paused`)
@@ -98,10 +98,10 @@ func newPod(p *runtimeapi.PodSandbox, r *runtimeapi.PodSandboxStatusResponse) Me
 	return out
 }
 
-// Keep selects what a bundle has of containers in addition, on request.
+// Keep selects optional data of containers.
 type Keep struct{ Args, Env bool }
 
-// newContainer returns the view of a container, and the path of the log that its engine keeps.
+// newContainer returns the view of a container, and the path of the engine's own log.
 func newContainer(c *runtimeapi.Container, r *runtimeapi.ContainerStatusResponse, pod *runtimeapi.PodSandboxMetadata, use *runtimeapi.ContainerStats, more Keep) (out Message, engineLog string) {
 	out = Message{"Namespace": pod.GetNamespace(), "Pod": pod.GetName(), "labels": keys(c.GetLabels()), "annotations": keys(c.GetAnnotations())}
 	out.pick(c, containerFields)
@@ -135,7 +135,7 @@ func newContainer(c *runtimeapi.Container, r *runtimeapi.ContainerStatusResponse
 	return out, details.LogPath
 }
 
-// isUnhealthy reports whether a container did not end well, was restarted, or does not start.
+// isUnhealthy reports whether a container failed, was restarted, or does not start.
 func isUnhealthy(c *runtimeapi.Container, s *runtimeapi.ContainerStatus) bool {
 	ran := c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING || c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
 	return !ran || s.GetExitCode() != 0 || c.GetMetadata().GetAttempt() > 0

@@ -17,8 +17,7 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// cgroupDriver compares the runtime's driver with the kubelet's and with
-// what suits the machine.
+// cgroupDriver compares the runtime's cgroup driver with the kubelet's, and checks that it fits the machine.
 func (c *checker) cgroupDriver(ctx context.Context) output.Finding {
 	const check = "cgroup driver"
 	r, err := c.conn.Runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
@@ -90,8 +89,8 @@ func (c *checker) imageFilesystem(ctx context.Context) output.Finding {
 	return warn(check, found.Text, hint)
 }
 
-// streaming asks for the URL of a stream, which starts nothing, and tries to
-// reach the server behind it: exec, attach and port-forward depend on that.
+// streaming asks for the URL of a stream, which has no side effects, and dials the server behind it: exec, attach and
+// port-forward depend on that server.
 func (c *checker) streaming(ctx context.Context) output.Finding {
 	const check = "streaming"
 	address, err := c.streamURL(ctx)
@@ -127,7 +126,7 @@ func (c *checker) streamURL(ctx context.Context) (string, error) {
 	}
 	for _, pod := range pods.GetItems() {
 		if pod.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
-			continue // a runtime that ignores filters
+			continue // some runtimes ignore filters
 		}
 		r, err := c.conn.Runtime.PortForward(ctx, &runtimeapi.PortForwardRequest{PodSandboxId: pod.GetId(), Port: []int32{1}})
 		if err == nil {

@@ -16,11 +16,11 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// Host is the machine that the runtime runs on, as far as checks look at it.
+// Host is the machine of the runtime.
 type Host struct {
-	// Root is put before every path; it is for tests.
+	// Root is a prefix of every path, for tests.
 	Root string
-	// Hidden is set where the files of the host are not to be seen, as in a pod.
+	// Hidden means that the files of the host are not visible, as in a pod.
 	Hidden bool
 	// Dial reaches a streaming server; nil means the network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -55,14 +55,14 @@ type checker struct {
 	host Host
 	// local reports whether the runtime runs on this host, and its files can be seen.
 	local bool
-	// config is the runtime's configuration, where its status has it.
+	// config is the runtime's configuration, if its status has it.
 	config runtimeConfig
 	// loaded are the CNI networks of containerd's status; nil for other runtimes.
 	loaded *loadedCNI
 }
 
-// runtimeConfig is what checks use of the verbose status: containerd's part
-// on CNI, which the shim has as well, and the shim's on the engine.
+// runtimeConfig has the parts of the verbose status that checks use: CNI of containerd and the shim, and the shim's part
+// on the engine.
 type runtimeConfig struct {
 	CNI struct {
 		BinDir  string   `json:"binDir"`
@@ -91,7 +91,7 @@ type loadedCNI struct {
 			}
 		}
 	}
-	// Status is how the last loading ended.
+	// Status is the result of the last load.
 	Status string `json:"-"`
 }
 
@@ -151,8 +151,7 @@ func (c *checker) condition(rc *runtimeapi.RuntimeCondition) output.Finding {
 	return warn(rc.GetType(), detail, "")
 }
 
-// liveRestore checks Docker's setting, without which a restart of the engine ends every
-// container.
+// liveRestore checks Docker's live-restore. Without it a restart of the engine ends every container.
 func (c *checker) liveRestore() []output.Finding {
 	if c.config.LiveRestore == nil {
 		return nil
@@ -180,8 +179,8 @@ func skipped(check, detail string) output.Finding {
 	return output.Finding{State: output.FindingSkipped, Check: check, Detail: detail}
 }
 
-// Endpoints turns what the resolver tried into findings. Places where
-// nothing is are no finding; a node has one runtime, not eight.
+// Endpoints turns the resolver's candidates into findings. It skips missing sockets that the user did not choose: a node
+// usually has one runtime.
 func Endpoints(attempts []client.Candidate) []output.Finding {
 	var out []output.Finding
 	for _, a := range attempts {

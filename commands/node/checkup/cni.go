@@ -51,7 +51,7 @@ func (c *checker) cni() []output.Finding {
 	return []output.Finding{c.firstFile(c.confDir())}
 }
 
-// loadedNetworks are those of pods; the loopback interface is containerd's own.
+// loadedNetworks checks the loaded pod networks. The loopback interface is containerd's own.
 func (c *checker) loadedNetworks() []output.Finding {
 	var out []output.Finding
 	for _, n := range c.loaded.Networks {
@@ -74,7 +74,7 @@ func (c *checker) loadedNetworks() []output.Finding {
 	return []output.Finding{failed("CNI", detail, "install a network plugin; it puts its configuration in "+c.loaded.Dir)}
 }
 
-// firstFile is the configuration that is taken of a directory, the first by name.
+// firstFile checks the first configuration of a directory by name, which the runtime uses.
 func (c *checker) firstFile(dir string) output.Finding {
 	files, err := configFiles(c.host.path(dir))
 	if err != nil && !os.IsNotExist(err) {
@@ -110,7 +110,7 @@ func addTypes(types []string, more ...string) []string {
 	return types
 }
 
-// configFiles are a directory's CNI configurations in the order of their names.
+// configFiles lists the CNI configurations of a directory by name.
 func configFiles(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -125,7 +125,7 @@ func configFiles(dir string) ([]string, error) {
 	return out, nil
 }
 
-// pluginTypes are the programs that a configuration calls.
+// pluginTypes lists the programs that a configuration calls.
 func pluginTypes(path string) ([]string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

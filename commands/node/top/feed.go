@@ -20,31 +20,31 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// diskPeriod is how often the file system of the images is looked at: some runtimes count it each time.
+// diskPeriod is the interval of ImageFsInfo calls: some runtimes measure the file system each time.
 const diskPeriod = 30 * time.Second
 
-// extrasPeriod is how often the metrics are asked for.
+// extrasPeriod is the interval of metrics calls.
 const extrasPeriod = 20 * time.Second
 
-// feed asks a runtime, and the kernel of this machine if the runtime is on it, for what the model shows.
+// feed collects the data of the model from a runtime, and from the kernel if the runtime is on this machine.
 type feed struct {
 	in     *cli.Invocation
 	conn   *client.Conn
 	filter *cli.Filter
 	local  bool             // the runtime is on this machine
-	sees   bool             // so are its files
+	sees   bool             // its files are visible
 	asked  chan struct{}    // requests lists at once
 	states map[string]state // of the containers in the last lists
 
-	statuses map[string]*runtimeapi.ContainerStatusResponse // of containers that have ended, which do not change
+	statuses map[string]*runtimeapi.ContainerStatusResponse // of ended containers, which do not change
 	before   map[string]*runtimeapi.CpuUsage                // by container
 	extras   cli.Extras                                     // disk and processes
 	extrasAt time.Time
-	disk     Node // what is asked for rarely
+	disk     Node // figures that are rarely read
 	diskAt   time.Time
 }
 
-// state is what changes of a container in a list.
+// state has the fields of a listed container that change.
 type state struct {
 	runtimeapi.ContainerState
 	paused bool
@@ -117,7 +117,7 @@ func states(containers []*runtimeapi.Container) map[string]state {
 	return all
 }
 
-// changed reports whether the containers are others than in the last lists, which cost twice as much.
+// changed reports whether containers have changed since the last lists. It costs half as much as lists.
 func (f *feed) changed(ctx context.Context) bool {
 	list, err := f.conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	return err != nil || !maps.Equal(f.states, states(list.GetContainers()))
@@ -176,7 +176,7 @@ func (f *feed) node(ctx context.Context) Node {
 	return n
 }
 
-// run sends lists and figures until the context ends.
+// run sends lists and figures until ctx ends.
 func (f *feed) run(ctx context.Context, every time.Duration, send func(any)) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -197,8 +197,8 @@ func (f *feed) run(ctx context.Context, every time.Duration, send func(any)) {
 	}
 }
 
-// follow sends lists after each event of the runtime, at once after an action of the user, and in a period anyway: pausing a
-// container is no event of the CRI.
+// follow sends lists after each event of the runtime, at once after an action of the user, and periodically, because the
+// CRI has no event for a pause.
 func (f *feed) follow(ctx context.Context, send func(any)) {
 	happened := make(chan struct{}, 1)
 	var noEvents atomic.Bool // of this runtime
@@ -251,14 +251,14 @@ func notify(c chan<- struct{}) {
 const (
 	firstPause = time.Second             // between the first two samples
 	listPeriod = 1500 * time.Millisecond // a pause is shown within 2 s
-	allPeriod  = 10 * time.Second        // between lists without an event, as not all that they show makes one
+	allPeriod  = 10 * time.Second        // between lists without an event: some changes have no event
 	leastPause = 2 * time.Second         // between two samples
 	mostPause  = 20 * time.Second
-	// costShare is the part of a core that lists and samples may take, embedded dockershim included: 1/50.
+	// costShare limits the CPU time of lists and samples, including the embedded dockershim, to 1/50 of a core.
 	costShare = 50
 )
 
-// pace returns the time until the next sample when the last round took so much of the processor.
+// pace returns the time until the next sample after a round that used the given CPU time.
 func pace(used time.Duration) time.Duration {
 	return min(max(used*costShare, leastPause), mostPause)
 }
@@ -267,7 +267,7 @@ func pace(used time.Duration) time.Duration {
 // constant changes, each event would ask for lists.
 func listPause(used time.Duration) time.Duration { return min(used*costShare, listPeriod) }
 
-// cpuTime is what the process has taken of the processors so far.
+// cpuTime returns the CPU time of the process so far.
 func cpuTime() time.Duration {
 	var used unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &used) != nil {

@@ -18,7 +18,7 @@ func bind(keys, shown, what string) key.Binding {
 	return key.NewBinding(key.WithKeys(strings.Fields(keys)...), key.WithHelp(shown, what))
 }
 
-// The keys, in the order in which they are shown.
+// Keys, in the order of the help.
 var (
 	keyLogs     = bind("l", "l", "logs")
 	keyShell    = bind("s", "s", "shell")
@@ -53,7 +53,7 @@ var (
 	keyPrevious = bind("p", "p", "previous")
 )
 
-// ShortHelp are the keys of the last line.
+// ShortHelp returns the keys of the last line.
 func (m *Model) ShortHelp() []key.Binding {
 	switch {
 	case m.page != nil && m.page.container != nil:
@@ -66,7 +66,7 @@ func (m *Model) ShortHelp() []key.Binding {
 	return []key.Binding{keyLogs, keyShell, keyDescribe, keyStop, keyFilter, keyOrder, keyHelp, keyQuit}
 }
 
-// FullHelp are all keys.
+// FullHelp returns all keys.
 func (m *Model) FullHelp() [][]key.Binding {
 	return [][]key.Binding{
 		{keyLogs, keyShell, keyDescribe, keyWhy, keyStop, keyRestart, keyPause, keyDelete},
@@ -76,7 +76,7 @@ func (m *Model) FullHelp() [][]key.Binding {
 	}
 }
 
-// press takes a key.
+// press handles a key.
 //
 //nolint:gocyclo // one flat switch over keys
 func (m *Model) press(k tea.KeyPressMsg) tea.Cmd {
@@ -141,7 +141,7 @@ func (m *Model) press(k tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-// fold hides the containers of a pod, which is selected then, or shows them.
+// fold hides or shows the containers of a pod, and selects a folded pod.
 func (m *Model) fold(n *node, folded bool) {
 	m.folded[n.pod] = folded
 	if folded {
@@ -149,7 +149,7 @@ func (m *Model) fold(n *node, folded bool) {
 	}
 }
 
-// foldAll folds all pods, or opens them where all are folded.
+// foldAll folds all pods, or unfolds them if all are folded.
 func (m *Model) foldAll() {
 	open := func(n *node) bool { return !m.folded[n.id] }
 	fold := slices.ContainsFunc(m.tree, open)
@@ -161,7 +161,7 @@ func (m *Model) foldAll() {
 	}
 }
 
-// container is the container that a verb is for: of a pod the first that runs, else its first.
+// container returns the container for a verb. For a pod it is the first running container, else the first.
 func (n *node) container() *node {
 	if !n.isPod() {
 		return n
@@ -202,7 +202,7 @@ func (m *Model) act(k tea.KeyPressMsg, n *node) tea.Cmd {
 	return nil
 }
 
-// ask asks whether to act on a row. Verbs that know no pods get its containers that run.
+// ask asks for confirmation of an action on a row. Verbs without pod targets get the running containers of the pod.
 func (m *Model) ask(k tea.KeyPressMsg, n *node) {
 	var running []string
 	paused := false
@@ -235,7 +235,7 @@ func (m *Model) ask(k tea.KeyPressMsg, n *node) {
 	m.typing, m.question = aQuestion, q
 }
 
-// answer takes a key of what is typed into the last line.
+// answer handles a key while the last line has input.
 func (m *Model) answer(k tea.KeyPressMsg) tea.Cmd {
 	switch {
 	case m.typing == aQuestion:
@@ -270,7 +270,7 @@ func (m *Model) answer(k tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-// typed adds to the last line.
+// typed appends to the input.
 func (m *Model) typed(text string) {
 	m.line += output.Sanitize(strings.TrimRight(text, "\r\n"))
 	if m.typing == aFilter {
@@ -278,7 +278,7 @@ func (m *Model) typed(text string) {
 	}
 }
 
-// do runs a verb after the user has said yes.
+// do runs a verb after confirmation.
 func (m *Model) do(q question) tea.Cmd {
 	m.note = q.word + " " + q.name + " ..."
 	return func() tea.Msg {
@@ -290,7 +290,7 @@ func (m *Model) do(q question) tea.Cmd {
 	}
 }
 
-// oneLine is the first line of a text that is for the last line.
+// oneLine returns the first line of a text, for the last line of the screen.
 func oneLine(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	return output.Sanitize(strings.TrimPrefix(line, "crishim: "))

@@ -18,24 +18,24 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// Options are what a view is about and what it may do.
+// Options has the settings of a view and its callbacks.
 type Options struct {
-	Runtime string        // what is shown, in words
-	Every   time.Duration // between two samples; 0: as they may cost
+	Runtime string        // name for the title
+	Every   time.Duration // between two samples; 0: by cost
 	Sort    string        // one of Orders; "" is the first
-	// Run runs a verb and writes what it prints, for a terminal of a width if that is not 0.
+	// Run runs a verb and writes its output, for a terminal of the given width unless it is 0.
 	Run func(ctx context.Context, out io.Writer, width int, args ...string) error
-	// Session is a verb that has the terminal for itself.
+	// Session returns a verb that takes over the terminal.
 	Session func(args ...string) tea.ExecCommand
 	// Suspend stops the process, as Ctrl-Z does.
 	Suspend func()
-	// Refresh asks for lists at once.
+	// Refresh requests lists at once.
 	Refresh func()
 	Now     func() time.Time
 	ASCII   bool // the terminal has no UTF-8
 }
 
-// Model is what the view shows.
+// Model is the state of the view.
 type Model struct {
 	o             Options
 	width, height int
@@ -54,20 +54,20 @@ type Model struct {
 	filter   string
 	folded   map[string]bool
 	selected string    // the id of a row
-	moved    bool      // by the user: before, it is the first one
-	touched  time.Time // when the user has last pressed a key
+	moved    bool      // by the user; before, the first row is selected
+	touched  time.Time // time of the last key
 	first    int       // the row on top of the screen
 
 	typing   typing
-	line     string // what is typed
+	line     string // the input
 	question question
 	page     *page
 	pages    int
-	note     string // what became of the last action
+	note     string // result of the last action
 	help     help.Model
 }
 
-// typing is what the line at the bottom is for.
+// typing is the purpose of the input in the last line.
 type typing int
 
 const (
@@ -77,14 +77,14 @@ const (
 	aQuestion
 )
 
-// question is an action that the user is asked about.
+// question is an action that waits for confirmation.
 type question struct {
 	word, done string // stop, stopped
 	name       string
 	args       []string // of the verb
 }
 
-// New makes a view of nothing yet.
+// New returns an empty view.
 func New(o Options) *Model {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -103,7 +103,7 @@ func New(o Options) *Model {
 	return m
 }
 
-// Init starts nothing: Run sends what there is.
+// Init returns no command: Run sends the data.
 func (m *Model) Init() tea.Cmd { return nil }
 
 // acted is the end of an action on the selected row.
@@ -143,7 +143,7 @@ func (m *Model) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// measure compares counters with those before.
+// measure computes rates from the counters and the previous counters.
 func (m *Model) measure(s Stats) {
 	if s.Err != "" {
 		m.stats.Err = s.Err
@@ -178,10 +178,10 @@ func (m *Model) measure(s Stats) {
 	}
 }
 
-// holdTime is how long after a key the rows keep their order.
+// holdTime is how long the rows keep their order after a key.
 const holdTime = 5 * time.Second
 
-// arrange makes the rows, and keeps the selected one on the screen.
+// arrange builds the rows, and keeps the selected row on the screen.
 func (m *Model) arrange() {
 	at := 0
 	if m.moved {
@@ -226,5 +226,5 @@ func (m *Model) current() *node {
 	return nil
 }
 
-// move selects another row, so many below.
+// move moves the selection down by the given number of rows.
 func (m *Model) move(by int) { m.choose(slices.IndexFunc(m.rows, m.isSelected) + by) }

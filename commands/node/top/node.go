@@ -26,7 +26,7 @@ func unknownNode() Node {
 	}
 }
 
-// readNode reads what the kernel tells below a directory such as /proc.
+// readNode reads the kernel's figures below a directory such as /proc.
 func readNode(proc string) Node {
 	n := unknownNode()
 	fs, err := procfs.NewFS(proc)
@@ -40,7 +40,7 @@ func readNode(proc string) Node {
 		n.MemTotal, n.MemUsed = int64(*memory.MemTotalBytes), int64(*memory.MemTotalBytes-*memory.MemAvailableBytes)
 	}
 	for resource, to := range map[string]*float64{"cpu": &n.CPU, "memory": &n.Memory, "io": &n.IO} {
-		if psi, err := fs.PSIStatsForResource(resource); err == nil && psi.Some != nil { // kernels may be without it
+		if psi, err := fs.PSIStatsForResource(resource); err == nil && psi.Some != nil { // some kernels do not have it
 			*to = psi.Some.Avg10
 		}
 	}
@@ -57,7 +57,7 @@ func (n *Node) addDisk(directory string) {
 	n.DiskUsed = n.DiskTotal - int64(fs.Bavail)*fs.Bsize // as doctor and the kubelet: what is reserved for root is used
 }
 
-// line is the node in words, fewer where there is no room.
+// line describes the node, shortened to the width.
 func (n Node) line(width int) string {
 	var parts []string
 	wide := width >= 120

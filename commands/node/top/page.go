@@ -17,7 +17,7 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// page is what a verb prints, in place of the list.
+// page shows the output of a verb in place of the list.
 type page struct {
 	id        int
 	title     string
@@ -35,18 +35,18 @@ type page struct {
 }
 
 const (
-	// pageLines are as many as a page shows; twice as many are kept.
+	// pageLines is how many lines a page shows. Twice as many are kept.
 	pageLines = 2000
-	// pagePeriod is how often a page looks for new lines: a log may have thousands a second.
+	// pagePeriod is the refresh interval of a page: a log may have thousands of lines per second.
 	pagePeriod = 100 * time.Millisecond
 )
 
-// pageTick is the time to look for new lines.
+// pageTick is the message to refresh a page.
 type pageTick struct{ page int }
 
-// text is what a verb has printed, written by it and read by the page.
+// text is the output of a verb, which the page reads.
 type text struct {
-	coloured bool // by us: else escape sequences are taken away
+	coloured bool // by crishim; else escape sequences are removed
 
 	mu      sync.Mutex // guards what follows
 	lines   []string
@@ -74,10 +74,10 @@ func (t *text) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// maxLine bounds a line: a container may write one of any length.
+// maxLine bounds a line: containers may write lines of any length.
 const maxLine = 64 << 10
 
-// harmless is a line as a terminal may have it: programs colour what they log, and may do worse.
+// harmless makes a line safe for a terminal: logs may contain colours and other escape sequences.
 func (t *text) harmless(line string) string {
 	if t.coloured {
 		return line
@@ -99,7 +99,7 @@ func (t *text) end(err error) {
 	t.ended = true
 }
 
-// verb opens a page with what a verb prints.
+// verb opens a page with the output of a verb.
 func (m *Model) verb(title string, width int, args ...string) tea.Cmd {
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := m.open(title, func(out io.Writer) error { return m.o.Run(ctx, out, width, args...) })
@@ -120,7 +120,7 @@ func (m *Model) logs(c *node, previous bool) tea.Cmd {
 	return cmd
 }
 
-// heading is the first line of a page.
+// heading returns the first line of a page.
 func (p *page) heading() string {
 	text := p.title
 	if p.ended && !p.text.coloured { // a log, which is followed
@@ -132,7 +132,7 @@ func (p *page) heading() string {
 	return text
 }
 
-// open opens a page with what print writes.
+// open opens a page with the output of print.
 func (m *Model) open(title string, print func(io.Writer) error) tea.Cmd {
 	m.pages++
 	p := &page{id: m.pages, title: title, view: viewport.New(), text: &text{coloured: true}, cancel: func() {}}
@@ -149,7 +149,7 @@ func (p *page) tick() tea.Cmd {
 	return tea.Tick(pagePeriod, func(time.Time) tea.Msg { return pageTick{p.id} })
 }
 
-// refresh takes new lines into the view, which stays at the end if it is there.
+// refresh adds new lines to the view. A view at the end stays at the end.
 func (p *page) refresh(tick pageTick) tea.Cmd {
 	if p == nil || p.id != tick.page || p.ended {
 		return nil
@@ -187,7 +187,7 @@ func (p *page) resize(width, height int) {
 	}
 }
 
-// pressInPage takes a key while there is a page.
+// pressInPage handles a key while a page is open.
 func (m *Model) pressInPage(k tea.KeyPressMsg) (cmd tea.Cmd) {
 	p := m.page
 	m.note = ""
@@ -225,13 +225,13 @@ func (m *Model) pressInPage(k tea.KeyPressMsg) (cmd tea.Cmd) {
 	return cmd
 }
 
-// find searches for the last line with a text: of a log the newest. It returns what to tell the user.
+// find searches for the last (newest) line with a text. It returns a note for the user.
 func (p *page) find(text string) string {
 	p.search, p.at = text, 0
 	return p.next(-1)
 }
 
-// next goes to the next line that has the text, or to the one before with a step of -1.
+// next moves to the next line that has the text, or with a step of -1 to the previous.
 func (p *page) next(step int) string {
 	if p.search == "" {
 		return ""

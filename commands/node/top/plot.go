@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// Plots are drawn here because the one library for it, ntcharts, is made for the first versions of bubbletea and lipgloss: it
-// would bring a second copy of each, for less than this file.
+// Plots are drawn here because the only library, ntcharts, depends on version 1 of bubbletea and lipgloss. It would add a
+// second copy of each to save this file.
 
 // bars are the eighths of a cell.
 const bars = " ▁▂▃▄▅▆▇█"
 
-// perCell is how many samples a cell of a plot stands for: one at first, more when there are more samples than cells.
+// perCell returns how many samples a cell of a plot stands for: more than one if there are more samples than cells.
 func perCell(h *history, width int) int {
 	if h == nil || width < 1 {
 		return 1
@@ -19,8 +19,8 @@ func perCell(h *history, width int) int {
 	return max((len(h.ring)+width-1)/width, 1)
 }
 
-// plot draws values of 0 and more as bars, the newest at the right edge, and returns the most of them. Cells stand
-// for the same samples from one drawing to the next, so that a plot moves to the left and does not flicker.
+// plot draws non-negative values as bars, the newest at the right edge, and returns the maximum. Each cell keeps its
+// samples from one drawing to the next, so that a plot moves to the left without flicker.
 func plot(h *history, value func(point) float32, width, height int) (rows []string, top float64) {
 	each := perCell(h, width)
 	cells := make([]float64, max(width, 0))

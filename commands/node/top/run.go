@@ -24,18 +24,18 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// framesPerSecond bounds how often the screen is drawn; keys are answered within that time.
+// framesPerSecond bounds how often the screen is drawn, and the delay of keys.
 const framesPerSecond = 20
 
-// liveGC is GOGC for a view that may run all day: memory is worth more than the little time.
+// liveGC is GOGC for a view that may run all day. Less memory is worth the CPU time.
 const liveGC = 50
 
 // rendererEnds is how long bubbletea's renderer may run after ReleaseTerminal. It stops its frame ticker last. If the
 // process were stopped before, it would later stop the ticker of the next renderer.
 const rendererEnds = 50 * time.Millisecond
 
-// Run shows the view until the user leaves it, whatever becomes of the runtime. The terminal is given back however
-// it ends: with an error, by a signal, by a panic.
+// Run shows the view until the user leaves it, even if the runtime stops. It restores the terminal after errors, signals
+// and panics, too.
 func Run(ctx context.Context, in *cli.Invocation, conn *client.Conn, filter *cli.Filter, o Options) error {
 	gogc.Set(liveGC)
 	f := newFeed(in, conn, filter)
@@ -55,7 +55,7 @@ func Run(ctx context.Context, in *cli.Invocation, conn *client.Conn, filter *cli
 	return drive(ctx, cancel, in, model, busy, func(ctx context.Context, send func(any)) { f.run(ctx, o.Every, send) })
 }
 
-// drive draws a model that is fed.
+// drive runs a model on the terminal with messages of feed.
 func drive(ctx context.Context, cancel context.CancelCauseFunc, in *cli.Invocation, model tea.Model, busy *atomic.Bool, feed func(context.Context, func(any))) error {
 	program := tea.NewProgram(guard{model}, tea.WithContext(ctx), tea.WithoutSignalHandler(), tea.WithFPS(framesPerSecond),
 		tea.WithInput(in.In), tea.WithOutput(in.Out), tea.WithEnvironment(environment(in.LookupEnv)), tea.WithColorProfile(profile(in.Printer)))
@@ -95,11 +95,10 @@ func drive(ctx context.Context, cancel context.CancelCauseFunc, in *cli.Invocati
 	return err
 }
 
-// guard is a model whose commands panic in Update: there bubbletea gives the terminal back before it writes the trace,
-// and the process does not end before that.
+// guard moves panics of commands to Update, where bubbletea restores the terminal before it prints the trace.
 type guard struct{ tea.Model }
 
-// panicked is what a command has panicked with, and its trace.
+// panicked is the value of a panic with its trace.
 type panicked string
 
 func (g guard) Init() tea.Cmd { return guardCommand(g.Model.Init()) }
@@ -132,8 +131,8 @@ func guardCommand(command tea.Cmd) tea.Cmd {
 	}
 }
 
-// jobs stops the process for the shell, which gets its terminal back first, and ends it on SIGQUIT. While a session
-// has the terminal it does both itself.
+// jobs restores the terminal and stops the process on SIGTSTP, and ends it on SIGQUIT. It leaves the stop to a session
+// that has the terminal.
 func jobs(ctx context.Context, signals <-chan os.Signal, end context.CancelCauseFunc, program *tea.Program, busy *atomic.Bool) {
 	stopped := false
 	for {
@@ -225,7 +224,7 @@ func title(conn *client.Conn, filter *cli.Filter) string {
 	return text
 }
 
-// profile has no colours where the user wants none. The 8 of each terminal are enough.
+// profile returns no colours if the user disabled them, else the 8 colours of every terminal.
 func profile(printer *cli.Printer) colorprofile.Profile {
 	if printer.Color() {
 		return colorprofile.ANSI
@@ -259,7 +258,7 @@ func verbs(in *cli.Invocation, conn *client.Conn) func(context.Context, io.Write
 	}
 }
 
-// failed makes an error of what a command line has written to stderr.
+// failed returns the stderr of a command line as an error.
 func failed(errs *bytes.Buffer, status int) error {
 	if text := strings.TrimSpace(errs.String()); text != "" {
 		return errors.New(text)
@@ -267,7 +266,7 @@ func failed(errs *bytes.Buffer, status int) error {
 	return fmt.Errorf("ended with status %d", status)
 }
 
-// session is a command line that has the terminal for itself.
+// session is a command line that takes over the terminal.
 type session struct {
 	ctx  context.Context
 	in   *cli.Invocation
@@ -280,12 +279,12 @@ func sessions(ctx context.Context, in *cli.Invocation, conn *client.Conn, busy *
 	return func(args ...string) tea.ExecCommand { return &session{ctx, in, conn, busy, args} }
 }
 
-// SetStdin and the others take what the command line has already.
+// SetStdin, SetStdout and SetStderr do nothing: the command line has its own streams.
 func (s *session) SetStdin(io.Reader)  {}
 func (s *session) SetStdout(io.Writer) {}
 func (s *session) SetStderr(io.Writer) {}
 
-// Run runs it. A status of the command in the container is no failure of ours.
+// Run runs the command line. It ignores the exit status of a command in a container.
 func (s *session) Run() error {
 	s.busy.Store(true)
 	defer s.busy.Store(false)

@@ -11,15 +11,15 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// Lists is what is on the node: a message to the model.
+// Lists has the pods and containers of the node, as a message to the model.
 type Lists struct {
 	Pods       []*runtimeapi.PodSandbox
 	Containers []*runtimeapi.Container
-	// Known is what the lists do not say, and the clock of the ages.
+	// Known has details that are not in the lists, and the time for ages.
 	Known output.Options
 }
 
-// Stats are the counters of all containers at a time: a message to the model.
+// Stats has the counters of all containers at one time, as a message to the model.
 type Stats struct {
 	At     time.Time
 	DiskAt time.Time // of the counters of disks, which are older
@@ -28,13 +28,13 @@ type Stats struct {
 	Err string
 }
 
-// Lost is a message to the model: the runtime does not answer.
+// Lost tells the model that the runtime does not answer.
 type Lost struct{ Why string }
 
-// unknown is a figure that the runtime does not give.
+// unknown stands for a figure that the runtime does not have.
 const unknown = -1
 
-// figures are what a row shows of the resources. Rates are bytes a second.
+// figures are the resource figures of a row. Rates are in bytes per second.
 type figures struct {
 	cpu                          float64
 	memory, limit, pids          int64
@@ -46,7 +46,7 @@ var noFigures = figures{cpu: unknown, memory: unknown, pids: unknown, netIn: unk
 func (f figures) net() float64  { return plus(f.netIn, f.netOut) }
 func (f figures) disk() float64 { return plus(f.reads, f.writes) }
 
-// plus adds what is known of both.
+// plus adds two figures; an unknown figure does not count.
 func plus[N int64 | float64](a, b N) N {
 	switch {
 	case a < 0:
@@ -65,12 +65,12 @@ func (f figures) add(c figures) figures {
 	if f.limit >= 0 && c.limit > 0 {
 		f.limit += c.limit
 	} else {
-		f.limit = unknown // one without a limit may use all
+		f.limit = unknown // a container without a limit may use all memory
 	}
 	return f
 }
 
-// rate is how fast a counter has grown.
+// rate returns the growth of a counter per second.
 func rate(before, after int64, elapsed time.Duration) float64 {
 	if before < 0 || after < before || elapsed <= 0 {
 		return unknown
@@ -78,8 +78,8 @@ func rate(before, after int64, elapsed time.Duration) float64 {
 	return float64(after-before) / elapsed.Seconds()
 }
 
-// figuresOf compares the counters of a container with those before, nil for none, and the figures then. elapsed is
-// the time between them, of disks another one: 0 where these are the same counters.
+// figuresOf computes figures from the counters of a container and the previous counters (nil for none) and figures.
+// elapsed is the time between them. Disk counters have their own time, which is 0 for unchanged counters.
 func figuresOf(before *output.Usage, then figures, u output.Usage, elapsed, ofDisks time.Duration) figures {
 	f := noFigures
 	f.cpu, f.memory, f.limit, f.pids = u.CPUPercent, u.Memory, u.MemoryLimit, u.Pids
@@ -106,14 +106,14 @@ type node struct {
 
 func (n *node) isPod() bool { return n.pod == n.id }
 
-// name is how people call it.
+// name returns the display name.
 func (n *node) name() string {
 	return strings.Trim(strings.Join([]string{n.look.Namespace, n.look.Pod, n.look.Name}, "/"), "/")
 }
 
 // treeOf puts the newest attempt of each container below its pod.
 //
-// Keys put ids into command lines, where an id that begins with a dash would be a flag. No honest runtime has one.
+// Keys put ids into command lines. An id that begins with a dash would be a flag; only a hostile runtime has one.
 func treeOf(l Lists, of map[string]figures) []*node {
 	l.Pods = slices.DeleteFunc(slices.Clone(l.Pods), func(p *runtimeapi.PodSandbox) bool { return strings.HasPrefix(p.GetId(), "-") })
 	l.Containers = slices.DeleteFunc(slices.Clone(l.Containers), func(c *runtimeapi.Container) bool {
@@ -139,7 +139,7 @@ func treeOf(l Lists, of map[string]figures) []*node {
 		}
 		n := &node{id: c.GetId(), pod: c.GetPodSandboxId(), look: output.ContainerLook(c, l.Known), figures: noFigures, running: c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING}
 		pod := pods[n.pod]
-		if pod == nil { // its sandbox is gone, or was made between the two lists
+		if pod == nil { // its sandbox is gone, or was created between the two lists
 			pod = &node{id: n.pod, pod: n.pod, look: output.Look{Namespace: n.look.Namespace, Pod: n.look.Pod, State: "Unknown", Tone: output.Warn, Age: "-"}, figures: noFigures}
 			pods[n.pod] = pod
 			tree = append(tree, pod)
@@ -153,7 +153,7 @@ func treeOf(l Lists, of map[string]figures) []*node {
 	return tree
 }
 
-// orders are what the tree is sorted by, the first one by default.
+// orders are the sort orders of the tree. The first is the default.
 var orders = []struct {
 	name    string
 	compare func(a, b *node) int
@@ -167,7 +167,7 @@ var orders = []struct {
 	{"name", func(*node, *node) int { return 0 }},
 }
 
-// Orders are the names of the orders.
+// Orders returns the names of the sort orders.
 func Orders() []string {
 	var names []string
 	for _, o := range orders {
@@ -176,7 +176,7 @@ func Orders() []string {
 	return names
 }
 
-// sortTree sorts pods, and the containers of each; equals by name, then by id. Rows of held stay in their order, before others.
+// sortTree sorts pods and the containers of each, then by name and id. Rows of held keep their order before the others.
 func sortTree(tree []*node, order int, reverse bool, held map[string]int) {
 	place := func(n *node) int {
 		if at, ok := held[n.id]; ok {
@@ -226,10 +226,10 @@ func visible(tree []*node, filter string, folded map[string]bool) (rows []*node)
 	return rows
 }
 
-// history are the last minutes of one row: a ring of what plots show.
+// history is a ring of the samples of one row, for plots.
 type history struct {
 	ring  []point
-	taken int // how many there were
+	taken int // number of samples so far
 	seen  bool
 }
 
@@ -239,7 +239,7 @@ type point struct {
 	cpu, memory, net, disk float32
 }
 
-// historySize is how many samples are kept: five minutes of the quickest, more of others.
+// historySize is how many samples are kept: five minutes at the shortest default interval.
 const historySize = 150
 
 func (h *history) add(at time.Time, f figures) {
@@ -253,7 +253,7 @@ func (h *history) add(at time.Time, f figures) {
 	h.taken++
 }
 
-// span is the time from the first sample to the last.
+// span returns the time from the first sample to the last.
 func (h *history) span() time.Duration {
 	if h == nil || h.taken == 0 {
 		return 0

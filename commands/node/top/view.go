@@ -25,14 +25,14 @@ var (
 	noColour = lipgloss.NewStyle()
 )
 
-// The screen: lines about the node, the names of the columns, the rows, the plots, the last line.
+// The screen has, from top to bottom: lines about the node, column names, rows, plots, the last line.
 const (
 	aboutLines = 2
 	listTop    = aboutLines + 1
 	lastLines  = 1
 )
 
-// plotRows is the height of a plot; 0 where the screen is too low for any.
+// plotRows returns the height of a plot; 0 if the screen is too low for plots.
 func (m *Model) plotRows() int {
 	switch {
 	case m.height >= 45:
@@ -43,7 +43,7 @@ func (m *Model) plotRows() int {
 	return 0
 }
 
-// plotLines are those of the plots with their titles.
+// plotLines returns the height of the plots with their titles.
 func (m *Model) plotLines() int {
 	if m.plotRows() == 0 {
 		return 0
@@ -57,7 +57,7 @@ func (m *Model) listRows() int {
 
 func (m *Model) pageRows() int { return max(m.height-1-lastLines, 1) }
 
-// View is the screen.
+// View draws the screen.
 func (m *Model) View() tea.View {
 	var lines []string
 	if m.page != nil {
@@ -100,7 +100,7 @@ func (m *Model) drawable(text string) string {
 	return out.String()
 }
 
-// Page is the whole list, for programs and for paper: no row is selected, nothing is cut at the bottom.
+// Page returns the whole list for other programs, without a selection or a limit on rows.
 func (m *Model) Page() string {
 	selected := m.selected
 	m.selected = ""
@@ -108,7 +108,7 @@ func (m *Model) Page() string {
 	return m.drawable(strings.Join(append(m.about(), m.table(0, len(m.rows))...), "\n") + "\n")
 }
 
-// about are the lines about the node and what is shown.
+// about returns the lines about the node and the view.
 func (m *Model) about() []string {
 	pods, containers, running := len(m.tree), 0, 0
 	for _, pod := range m.tree {
@@ -137,12 +137,12 @@ func (m *Model) about() []string {
 	return []string{strong.Render(fit(m.node.line(m.width), m.width)), second}
 }
 
-// column is one of the list.
+// column is a column of the list.
 type column struct {
 	title string
 	width int
-	from  int // the width of the terminal that it is shown from
-	until int // ... and until which; 0: always
+	from  int // minimum width of the terminal
+	until int // width from which it is hidden; 0: never
 	left  bool
 	value func(*node) string
 }
@@ -187,7 +187,7 @@ func percent(v float64) string {
 
 func speed(v float64) string { return output.Bytes(int64(v)) }
 
-// network is a pod's: its containers share it.
+// network formats a network figure, which only pods have: their containers share it.
 func network(n *node, v float64) string {
 	if !n.isPod() {
 		return ""
@@ -195,7 +195,7 @@ func network(n *node, v float64) string {
 	return speed(v)
 }
 
-// limit is the memory that a row may use; -1 where that is all.
+// limit returns the memory limit of a row, or -1 without a limit.
 func limit(n *node) int64 {
 	if n.figures.limit == 0 {
 		return unknown
@@ -203,7 +203,7 @@ func limit(n *node) int64 {
 	return n.figures.limit
 }
 
-// table are the names of the columns and some rows.
+// table returns the column names and a range of rows.
 func (m *Model) table(from, to int) []string {
 	var shown []column
 	rest := m.width
@@ -279,10 +279,10 @@ func (m *Model) row(n *node, shown []column, nameWidth int) string {
 	return ansi.Truncate(line.String(), m.width, "")
 }
 
-// wideTitle is from which width a plot says where its top is.
+// wideTitle is the minimum width of a plot whose title has the maximum.
 const wideTitle = 30
 
-// plots are the last minutes of the selected row.
+// plots draws the history of the selected row.
 func (m *Model) plots() []string {
 	height := m.plotRows()
 	if height == 0 {
@@ -323,7 +323,7 @@ func (m *Model) plots() []string {
 	return lines
 }
 
-// lastLine is what is asked, what has happened, or the keys.
+// lastLine returns the question, the last result, or the keys.
 func (m *Model) lastLine() string {
 	switch {
 	case m.typing == aFilter:
@@ -365,7 +365,7 @@ func (n *node) document() output.TopRow {
 	return row
 }
 
-// known returns nil for a figure that is not known.
+// known returns nil for an unknown figure.
 func known[N int64 | float64](n N) *N {
 	if n < 0 {
 		return nil
@@ -373,10 +373,10 @@ func known[N int64 | float64](n N) *N {
 	return &n
 }
 
-// fit cuts a line.
+// fit truncates a line.
 func fit(text string, width int) string { return ansi.Truncate(text, width, "…") }
 
-// pad makes a cell as wide as its column.
+// pad pads a cell to the width of its column.
 func pad(text string, width int, left bool) string {
 	text = fit(text, width)
 	space := strings.Repeat(" ", max(width-ansi.StringWidth(text), 0))
