@@ -76,8 +76,7 @@ func (o *configOptions) check(in *cli.Invocation, c *urfave.Context) error {
 		settings = []string{c.Args().Get(0) + "=" + c.Args().Get(1)}
 	}
 	o.set = settings
-	// The changes are tried on an empty file, so that a mistake in the last of
-	// them is wrong usage and does not leave the first ones written.
+	// The changes are first tried on an empty file, so that a mistake in a later change is a usage error and writes nothing.
 	var trial client.Config
 	errs := []error{o.change(&trial)}
 	if o.get != "" {
