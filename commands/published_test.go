@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestPublishedManifests takes files of the shape of those that projects publish, and compares the warnings, which their first lines
-// name, as "# args:" does the flags.
+// TestPublishedManifests applies manifests like the published ones of projects, and compares the warnings with the first
+// lines of each file. A line "# args:" has the flags.
 func TestPublishedManifests(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join("..", "testdata", "published", "*.yaml"))

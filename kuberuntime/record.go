@@ -27,7 +27,7 @@ type Record struct {
 	// share the directory.
 	Runtimes map[string]RuntimeRecord `json:"runtimes"`
 	Pod      *v1.Pod                  `json:"pod"`
-	// Started is when the pod's first sandbox was created. That sandbox may be gone.
+	// Started is when the pod's first sandbox was created, even if that sandbox is gone.
 	Started time.Time `json:"started,omitzero"`
 }
 

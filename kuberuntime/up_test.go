@@ -311,7 +311,7 @@ func TestUpEndsCrashLoops(t *testing.T) {
 	}
 }
 
-// TestUpEndsJobsAtTheirLimit, not at that of a crash loop, and for good.
+// TestUpEndsJobsAtTheirLimit: a Job's pod fails for good at its backoffLimit, which replaces the limit of a crash loop.
 func TestUpEndsJobsAtTheirLimit(t *testing.T) {
 	t.Parallel()
 	f := newJobs(t)
