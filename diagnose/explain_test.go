@@ -26,7 +26,7 @@ var (
 	otherID   = strings.Repeat("b", 64)
 )
 
-// recorded is a pod shop/web with one container that has ended with a status, or runs with -1.
+// recorded returns a pod shop/web with one container that exited with the given status, or runs for -1.
 func recorded(status int, change ...func(*Facts, *Pod, *pod.ContainerStatus)) *Facts {
 	c := &pod.ContainerStatus{
 		ID: id, Name: "main", SandboxID: sandboxID, State: runtimeapi.ContainerState_CONTAINER_EXITED, ExitCode: status, Reason: "Error",
@@ -103,7 +103,7 @@ func runc(text string) string {
 	return "failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: " + text + ": unknown"
 }
 
-// TestVerdicts: each way to end has its code; a "?" behind it says that it is inferred.
+// TestVerdicts: each kind of end has its code. A "?" after the code marks an inferred cause.
 func TestVerdicts(t *testing.T) {
 	t.Parallel()
 	probed := func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Pod.Spec.Containers[0].ReadinessProbe = &v1.Probe{} }
@@ -306,7 +306,7 @@ func TestNextCommandsWork(t *testing.T) {
 	}
 }
 
-// TestNextIsAsItIs: a command line has an image or a path as it is, whatever words are in it.
+// TestNextIsAsItIs: images and paths are unchanged in suggested command lines, whatever words they contain.
 func TestNextIsAsItIs(t *testing.T) {
 	t.Parallel()
 	f := recorded(-1, waiting("ErrImageNeverPull"), told("main", "Failed", "ErrImageNeverPull", "not present"), func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
@@ -317,7 +317,7 @@ func TestNextIsAsItIs(t *testing.T) {
 	}
 }
 
-// TestWorstFirst: errors before warnings, and of each kind the last first.
+// TestWorstFirst: errors come before warnings, and newer findings before older findings.
 func TestWorstFirst(t *testing.T) {
 	t.Parallel()
 	f := recorded(-1, kill(id))

@@ -32,7 +32,7 @@ func hostWith(t *testing.T, files map[string]string) Host {
 	return h
 }
 
-// TestKernelLog: the kernel's own records count, and nothing that a process has put there or in its name.
+// TestKernelLog: only the kernel's own records count, not records of processes or text in process names.
 func TestKernelLog(t *testing.T) {
 	t.Parallel()
 	constraint := func(group, task string) string {
@@ -135,7 +135,7 @@ func TestLeases(t *testing.T) {
 	}
 }
 
-// TestFilesystemsOnce: two paths on one filesystem are measured once, whatever is written meanwhile.
+// TestFilesystemsOnce: two paths on one filesystem are measured once, despite concurrent writes.
 func TestFilesystemsOnce(t *testing.T) {
 	t.Parallel()
 	a := t.TempDir()
@@ -148,7 +148,7 @@ func TestFilesystemsOnce(t *testing.T) {
 	}
 }
 
-// TestHiddenHost: in a container without the files of the host nothing is concluded from the container's own.
+// TestHiddenHost: in a container without the host's files, the container's own files are not used.
 func TestHiddenHost(t *testing.T) {
 	t.Parallel()
 	h := hostWith(t, map[string]string{

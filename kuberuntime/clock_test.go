@@ -28,7 +28,7 @@ func TestBackOffCountsFromTheEnd(t *testing.T) {
 	}
 }
 
-// TestWaitsWhenTheClockIsPutBack: a wait is never longer than it would be.
+// TestWaitsWhenTheClockIsPutBack: setting back the clock does not extend a wait.
 func TestWaitsWhenTheClockIsPutBack(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(100_000, 0)

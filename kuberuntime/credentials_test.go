@@ -61,7 +61,7 @@ func TestSecretAuths(t *testing.T) {
 	}
 }
 
-// TestMalformedPullSecrets are refused without a word of what is in them.
+// TestMalformedPullSecrets: the error does not contain the secret.
 func TestMalformedPullSecrets(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -75,7 +75,7 @@ func TestMalformedPullSecrets(t *testing.T) {
 	}
 }
 
-// TestMissingPullSecret: the pull is tried without it, and its failure names it.
+// TestMissingPullSecret: the image is pulled without the secret, and a failure names the secret.
 func TestMissingPullSecret(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

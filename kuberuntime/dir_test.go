@@ -121,7 +121,7 @@ func TestFilesSettle(t *testing.T) {
 	m.wants("a b", "a.yaml", "b.yaml", "c.yaml")
 }
 
-// TestChangesThatKeepSizeAndTime are seen: reproducible archives, OSTree and rsync -t have fixed times.
+// TestChangesThatKeepSizeAndTime: changes are noticed despite fixed times, as of reproducible archives, OSTree and rsync -t.
 func TestChangesThatKeepSizeAndTime(t *testing.T) {
 	t.Parallel()
 	m := newManifests(t)
@@ -279,7 +279,7 @@ func TestBrokenFilesOnly(t *testing.T) {
 	again.wants("a", "b.yaml", "c.yaml")
 }
 
-// TestRestartWithoutTheMount keeps the pods: the empty directory is not the one with the manifests.
+// TestRestartWithoutTheMount: the pods stay, because the empty directory is not the manifest directory.
 func TestRestartWithoutTheMount(t *testing.T) {
 	t.Parallel()
 	m := newManifests(t)

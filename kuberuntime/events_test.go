@@ -141,8 +141,8 @@ func TestFoldEvents(t *testing.T) {
 	}
 }
 
-// TestEventsOfManyWriters: the file of a pod's events is bounded, and what it forgets are the oldest of them, also where
-// several processes write it at the same time.
+// TestEventsOfManyWriters: the file of a pod's events is bounded and drops the oldest events, also with concurrent
+// writers.
 func TestEventsOfManyWriters(t *testing.T) {
 	t.Parallel()
 	dirs := pod.Dirs{Root: t.TempDir()}

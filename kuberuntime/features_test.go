@@ -8,7 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// withFeatures has the runtime say what it and its default handler can do.
+// withFeatures sets the features of the runtime and its default handler.
 func withFeatures(runtime *runtimeapi.RuntimeFeatures, handler *runtimeapi.RuntimeHandlerFeatures) func(*Options) {
 	return func(o *Options) {
 		o.answer(map[string]func() (proto.Message, error){"Status": func() (proto.Message, error) {
@@ -75,7 +75,7 @@ func TestFeaturesThatTheRuntimeLacks(t *testing.T) {
 	}
 }
 
-// TestRecursiveReadOnlyIfPossible asks for such mounts where the runtime has them.
+// TestRecursiveReadOnlyIfPossible: mounts are recursively read-only if the runtime supports it.
 func TestRecursiveReadOnlyIfPossible(t *testing.T) {
 	t.Parallel()
 	for _, possible := range []bool{true, false} {

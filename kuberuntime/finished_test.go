@@ -115,8 +115,8 @@ func TestFinishedPodsStayFinished(t *testing.T) {
 	}
 }
 
-// TestContainersWhoseEndNobodySaw do not run twice where the policy is Never, and containers that have succeeded do not where the rest of
-// their pod goes on.
+// TestContainersWhoseEndNobodySaw: containers with policy Never do not run twice. Succeeded containers do not run again
+// while the rest of their pod runs.
 func TestContainersWhoseEndNobodySaw(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -170,7 +170,7 @@ func TestContainersWhoseEndNobodySaw(t *testing.T) {
 	}
 }
 
-// TestAStateThatCannotBeRead holds a pod back that must not run twice.
+// TestAStateThatCannotBeRead: an unreadable state blocks a pod that must not run twice.
 func TestAStateThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -21,7 +21,7 @@ import (
 
 var gcNow = time.Unix(1_700_000_000, 0)
 
-// dead is an exited container that was made some minutes before gcNow.
+// dead returns an exited container that was created some minutes before gcNow.
 func dead(id, name, sandbox string, minutes int) *runtimeapi.Container {
 	return &runtimeapi.Container{
 		Id: id, PodSandboxId: sandbox, Metadata: &runtimeapi.ContainerMetadata{Name: name}, State: runtimeapi.ContainerState_CONTAINER_EXITED,
@@ -80,7 +80,7 @@ func TestDeadContainersAndSandboxes(t *testing.T) {
 	}
 }
 
-// TestAContainerThatIsAboutToStart is not dead: it neither goes nor takes the place of the attempt that ended before it.
+// TestAContainerThatIsAboutToStart: it is not removed, and does not count as a dead attempt.
 func TestAContainerThatIsAboutToStart(t *testing.T) {
 	t.Parallel()
 	made := func(minutes int) *runtimeapi.Container {
@@ -140,7 +140,7 @@ func TestUnusedImages(t *testing.T) {
 	}
 }
 
-// TestImagesByUse: a process that stays sees what is used and what has just come.
+// TestImagesByUse: a long-running process records used and new images.
 func TestImagesByUse(t *testing.T) {
 	t.Parallel()
 	images := []*runtimeapi.Image{{Id: "old", Size: 5}, {Id: "once", Size: 30}, {Id: "later", Size: 40}, {Id: "busy", Size: 80}}
@@ -209,7 +209,7 @@ func TestPodsThatAreMadeKeepTheirDirectories(t *testing.T) {
 	}
 }
 
-// TestPodsThatAreMadeAfterThePlanKeepTheirDirectories: what was planned is looked at again when it is removed.
+// TestPodsThatAreMadeAfterThePlanKeepTheirDirectories: each item is checked again right before its removal.
 func TestPodsThatAreMadeAfterThePlanKeepTheirDirectories(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -342,7 +342,7 @@ func onDisk() (proto.Message, error) {
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/"}}}}, nil
 }
 
-// TestSandboxImageStays although nothing in the runtime's lists uses it.
+// TestSandboxImageStays: the sandbox image is kept, although it is unused in the runtime's lists.
 func TestSandboxImageStays(t *testing.T) {
 	t.Parallel()
 	for _, told := range []string{"pause:1", ""} {
@@ -364,7 +364,7 @@ func TestSandboxImageStays(t *testing.T) {
 	}
 }
 
-// TestMountedImageStays, by whichever name it is mounted.
+// TestMountedImageStays: a mounted image is kept, by any of its names.
 func TestMountedImageStays(t *testing.T) {
 	t.Parallel()
 	for _, mounted := range []string{"model:1", "its id", "busybox:1"} {
@@ -457,7 +457,7 @@ func TestImagesInUse(t *testing.T) {
 	}
 }
 
-// TestImagesOfSandboxes: containerd 2 does not tell in its configuration what sandboxes are made from, their status does.
+// TestImagesOfSandboxes: containerd 2 has the sandbox image in the status of sandboxes, not in its configuration.
 func TestImagesOfSandboxes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(o *Options) {
@@ -477,7 +477,7 @@ func TestImagesOfSandboxes(t *testing.T) {
 	}
 }
 
-// TestALoopReportsWhatKeepsImages: an image collection that fails is said, one of a disk that is not here is not.
+// TestALoopReportsWhatKeepsImages: a failed image collection is reported, unless the disk is on another host.
 func TestALoopReportsWhatKeepsImages(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

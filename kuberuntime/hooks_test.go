@@ -18,8 +18,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// TestHooksDoNotFollowToOtherHosts: the answer to a hook comes from a container, and what the
-// manifest has for that container is for nobody else.
+// TestHooksDoNotFollowToOtherHosts: a container's redirect must not send the hook's headers to another host.
 func TestHooksDoNotFollowToOtherHosts(t *testing.T) {
 	t.Parallel()
 	elsewhere := 0

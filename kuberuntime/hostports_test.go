@@ -11,7 +11,8 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// TestHostPortsHaveOnePod: the second is refused by the name of the first, of other tools too, until that is gone.
+// TestHostPortsHaveOnePod: a second pod is refused until the first is gone, also if another tool created the first. The
+// error names the first pod.
 func TestHostPortsHaveOnePod(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// tells has a runtime's verbose status tell something of its configuration.
+// tells sets the configuration in a runtime's verbose status.
 func (o *Options) tells(config string, args ...any) {
 	o.answer(map[string]func() (proto.Message, error){"Status": func() (proto.Message, error) {
 		return &runtimeapi.StatusResponse{Info: map[string]string{"config": fmt.Sprintf(config, args...)}}, nil
@@ -93,7 +93,7 @@ func TestSocketsByTheirFile(t *testing.T) {
 	}
 }
 
-// TestRecordsOfManyProcesses: each adds its runtime, and none is lost.
+// TestRecordsOfManyProcesses: each process adds its runtime to a record, and all are kept.
 func TestRecordsOfManyProcesses(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -122,7 +122,7 @@ func TestRecordsOfManyProcesses(t *testing.T) {
 	}
 }
 
-// TestBandwidthAnnotations: they are the sandbox's, and on the engine's bridge they have no effect.
+// TestBandwidthAnnotations: the sandbox gets the annotations. On the engine's bridge they have no effect.
 func TestBandwidthAnnotations(t *testing.T) {
 	t.Parallel()
 	for plugin, warns := range map[string]int{"bridge": 1, "cni": 0, "": 0} {

@@ -18,8 +18,8 @@ func loginSecret(user string) *v1.Secret {
 	return &v1.Secret{Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(text)}}
 }
 
-// TestHostCredentialsThatCannotBeRead: a broken credential helper is in nobody's way, and is
-// told of once where nothing else helped.
+// TestHostCredentialsThatCannotBeRead: a broken credential helper does not block other credentials. It is reported once if
+// all fail.
 func TestHostCredentialsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -60,7 +60,7 @@ func TestHostCredentialsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestPullErrorName: the runtime's own name stays, whatever a client made of the text.
+// TestPullErrorName: the runtime's own error name is kept, also in a reworded message.
 func TestPullErrorName(t *testing.T) {
 	t.Parallel()
 	unavailable := status.Error(codes.Unavailable, "RegistryUnavailable: nobody listens")

@@ -98,7 +98,7 @@ func TestRotateLogs(t *testing.T) {
 	}
 }
 
-// TestRotateLogsThatBelongToTheEngine: a link is left alone.
+// TestRotateLogsThatBelongToTheEngine: links are not rotated.
 func TestRotateLogsThatBelongToTheEngine(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -92,8 +92,7 @@ func TestRoundsAreMeasured(t *testing.T) {
 	}
 }
 
-// TestRetriesBackOff: a pod that fails again and again is looked at more and more rarely, until its
-// manifest changes or a step goes well.
+// TestRetriesBackOff: retries of a failing pod back off, until its manifest changes or a step succeeds.
 func TestRetriesBackOff(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
