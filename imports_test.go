@@ -113,7 +113,7 @@ var homes = map[string][]string{
 	"go.opentelemetry.io/otel/exporters": {"commands/cli/tracing.go"},
 	"charm.land":                         {"commands/node/top", "commands/cli/live"},
 	"github.com/charmbracelet":           {"commands/node/top", "commands/cli/live"},
-	"github.com/moby/term":               {"client/stream", "kubectl/exec.go"}, // an exec of kubectl
+	"github.com/moby/term":               {"client/stream"},
 }
 
 // TestImportRules holds the layout of docs/architecture.md: who may import whom, and where

@@ -5,8 +5,8 @@
 package api
 
 // AnnotationTemporary marks a container that must not outlive the command that
-// makes it. Where that command and the shim are one process that is killed, the next
-// shim of the same user on that machine removes the container.
+// makes it. If the process of command and shim is killed, the next
+// shim of the same user on the machine removes the container.
 const AnnotationTemporary = "io.crishim.temporary"
 
 // MaxSyncOutput bounds both outputs of an ExecSync together: clients accept messages of 16 MiB, as a kubelet does. The

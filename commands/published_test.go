@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestPublishedManifests applies manifests like the published ones of projects, and compares the warnings with the first
+// TestPublishedManifests applies manifests of the shape that projects publish, and compares the warnings with the first
 // lines of each file. A line "# args:" has the flags.
 func TestPublishedManifests(t *testing.T) {
 	t.Parallel()
