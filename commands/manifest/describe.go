@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -309,7 +308,7 @@ func (p *page) container(d *kuberuntime.Description, c plan.ContainerView) {
 	}
 	p.line("Restarts", "%d", c.Status.RestartCount)
 	p.line("ID", "%.13s", c.Status.ID)
-	if _, err := os.Lstat(c.Status.LogPath); err == nil {
+	if !c.Status.StartedAt.IsZero() {
 		p.optional("Log", c.Status.LogPath)
 	}
 	for _, m := range c.Status.Mounts {
