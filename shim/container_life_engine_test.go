@@ -78,7 +78,7 @@ func TestRemoveRunningContainer(t *testing.T) {
 	}
 }
 
-// TestTheOutOfMemoryReasonIsSeen covers OOMKilled.
+// TestExitReasons covers Error; TestTheOutOfMemoryReasonIsSeen covers OOMKilled.
 func TestExitReasons(t *testing.T) {
 	t.Parallel()
 	c := newCRI(t)

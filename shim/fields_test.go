@@ -74,10 +74,10 @@ SecurityProfile
 LinuxContainerResources
 	cpu_period cpu_quota cpu_shares memory_limit_in_bytes oom_score_adj cpuset_cpus cpuset_mems memory_swap_limit_in_bytes
 	                            effect   TestResources
-	hugepage_limits             wire     TestPlanOnTheWire TestLimitsInRecordedCgroups
-	unified                     wire     TestPlanOnTheWire TestLimitsInRecordedCgroups TestResources
+	hugepage_limits             effect   TestUnifiedResources TestLimitsInRecordedCgroups
+	unified                     effect   TestUnifiedResources TestResources TestLimitsInRecordedCgroups
 HugepageLimit
-	page_size limit             wire     TestCgroupFiles TestLimitsInRecordedCgroups
+	page_size limit             effect   TestUnifiedResources TestCgroupFiles
 WindowsPodSandboxConfig
 	security_context            refused  TestSparseRequests
 WindowsSandboxSecurityContext
