@@ -1,5 +1,5 @@
-// Package argv orders the words of a command line by tables of flags: flags may stand after arguments, and global flags after
-// the verb. It touches neither streams nor files nor the environment.
+// Package argv puts the words of a command line into the order that urfave parses, by tables of the known flags. Users
+// may write flags after arguments, and global flags after the verb. The package uses no streams, files or environment.
 package argv
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/crishim/crishim/client/suggest"
 )
 
-// Arrange orders the words of a command line of program, args[0] being its name.
+// Arrange orders the words of a command line of program. args[0] is the program's name.
 func Arrange(program *Command, args []string, files Files) (Line, error) {
 	a := &arranger{global: program.Flags(), files: files, compat: len(args) > 0 && filepath.Base(args[0]) == "crictl"}
 	tail, err := a.globalPart(args)
@@ -91,7 +91,7 @@ func (l *Line) helpOn(program *Command, topic []string) error {
 	return nil
 }
 
-// globalPart takes the flags before the verb and returns the words after them.
+// globalPart parses the flags before the verb and returns the words after them.
 func (a *arranger) globalPart(args []string) ([]string, error) {
 	for args = args[min(1, len(args)):]; len(args) > 0 && IsFlag(args[0]); {
 		if args[0] == "--" {
@@ -136,7 +136,7 @@ func (a *arranger) verbPart(args []string) error {
 	return nil
 }
 
-// behindVerb adds a hint to the error about an unknown flag before the verb that is a flag of the verb.
+// behindVerb adds a hint to the error about an unknown global flag, if the verb after it has a flag of that name.
 func behindVerb(program *Command, args []string, err error) error {
 	var usage *UsageError
 	if !errors.As(err, &usage) || usage.unknownFlags == nil {
@@ -150,7 +150,7 @@ func behindVerb(program *Command, args []string, err error) error {
 	return usage
 }
 
-// unknownCommand returns the error about a word that is no verb.
+// unknownCommand returns the error for a word that is not a verb.
 func unknownCommand(program *Command, words []string) error {
 	var names []string
 	for _, c := range program.Commands {
@@ -160,7 +160,7 @@ func unknownCommand(program *Command, words []string) error {
 	if best := suggest.Closest(words[0], names); best != "" {
 		err.Next = "did you mean `crishim " + best + "`?"
 	}
-	for n := range min(2, len(words)) { // get pods before get
+	for n := range min(2, len(words)) { // "get pods" overrides "get"
 		if hint := CommandHints[strings.Join(words[:n+1], " ")]; hint != "" {
 			err.Next = hint
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/crishim/crishim/client/suggest"
 )
 
-// arranger takes the words of a command line apart.
+// arranger sorts the words of a command line into flags and arguments.
 type arranger struct {
 	verb                 string
 	global, local        Flags
@@ -17,7 +17,7 @@ type arranger struct {
 	files                Files
 }
 
-// flag takes the flag that args begin with: one of the verb, or a global one in its long form.
+// flag parses the flag at the start of args: a flag of the verb, or the long form of a global flag.
 func (a *arranger) flag(args []string) (used int, err error) {
 	if flag, used := a.local.assignment(args); used > 0 && !a.compat {
 		a.flags = append(a.flags, flag)

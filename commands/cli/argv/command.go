@@ -19,7 +19,7 @@ func (a *arranger) runsCommand(args []string) bool {
 	return false
 }
 
-// commandAlone reports whether flags name the target.
+// commandAlone reports whether flags name the target, so that all arguments are the command.
 func (a *arranger) commandAlone() bool {
 	for name := range givenFlags(a.flags) {
 		if a.verb == "run" && name == "image" || a.verb == "exec" && slices.Contains(execFilters, name) {
@@ -58,7 +58,7 @@ func (a *arranger) commandPart(before, behind []string, ended bool) error {
 	return nil
 }
 
-// flagsBehind takes the flags between the target and "--", and returns the other words.
+// flagsBehind parses the flags between the target and "--", and returns the other words.
 func (a *arranger) flagsBehind(before, behind []string) (words []string, err error) {
 	words = behind
 	for len(words) > 0 && words[0] != "--" {

@@ -1,9 +1,8 @@
 package argv
 
-// The tables of this file have commands and flags of docker, kubectl and the shell, and what does the
-// same here.
+// The tables of this file map commands and flags of docker, kubectl and the shell to their equivalents in crishim.
 
-// CommandHints has hints for commands, alone or with the word behind them.
+// CommandHints maps a command, alone or with the word after it, to a hint.
 var CommandHints = map[string]string{
 	"ls":         "`crishim ps`, `crishim pods` and `crishim images` list what there is",
 	"get":        "`crishim ps`, `crishim pods` and `crishim images` list what there is",
@@ -43,8 +42,8 @@ var CommandHints = map[string]string{
 	"status":     "`crishim info` shows the runtime's status, `crishim doctor` checks the node",
 }
 
-// FlagHints has hints for flags by the names of verb and flag, or by the flag alone for
-// every verb. VERB stands for the verb.
+// FlagHints maps a flag to a hint, by the names of verb and flag, or by the flag alone for every verb. VERB in a hint
+// stands for the verb.
 var FlagHints = map[string]string{
 	"all-containers":    "`crishim logs --all-containers POD` takes all of a pod, `crishim ps --pod POD` lists them",
 	"all-namespaces":    "all namespaces are shown unless `--namespace` is given",
@@ -111,7 +110,7 @@ var FlagHints = map[string]string{
 	"wait condition":    "`crishim wait --for STATE TARGET` waits for a state",
 }
 
-// impliedFlags are accepted without effect, because the verb does that anyway.
+// impliedFlags are accepted without effect, because they ask for the verb's default behaviour.
 var impliedFlags = map[string][]string{
 	"ps":     {"A", "all-namespaces"},
 	"pods":   {"A", "all-namespaces", "a", "all"},
@@ -119,6 +118,6 @@ var impliedFlags = map[string][]string{
 	"statsp": {"A", "all-namespaces", "no-stream"},
 }
 
-// sharedLetters are letters of crictl's flags without a value, and the flags that docker and kubectl
-// have by them.
+// sharedLetters maps letters that are flags without a value in crictl to the flags that docker and kubectl have under
+// these letters.
 var sharedLetters = map[string]string{"l": "selector", "e": "env"}

@@ -9,12 +9,12 @@ import (
 
 // Flag is a flag of the program or of a command.
 type Flag struct {
-	Name     string // its first name; "" for a flag without effect
-	Value    bool   // it takes a value
-	Optional bool   // it takes one behind = only
+	Name     string // first name; "" for a flag without effect
+	Value    bool   // takes a value
+	Optional bool   // takes a value only after =
 }
 
-// Flags has flags by any of their names.
+// Flags maps each name of a flag to the flag.
 type Flags map[string]Flag
 
 func (t Flags) has(name string) bool {
@@ -22,8 +22,8 @@ func (t Flags) has(name string) bool {
 	return ok
 }
 
-// assignment reads -l KEY=VALUE and -e NAME=VALUE, which docker and kubectl have, where the letter is
-// a flag without a value in crictl. It returns the flag in its long form.
+// assignment parses docker's and kubectl's -l KEY=VALUE and -e NAME=VALUE, if the letter is a flag without a value in
+// crictl. It returns the flag in its long form.
 func (t Flags) assignment(args []string) (flag string, used int) {
 	letter := args[0][1:2]
 	long := sharedLetters[letter]
@@ -40,8 +40,8 @@ func (t Flags) assignment(args []string) (flag string, used int) {
 	return "--" + long + "=" + value, used
 }
 
-// take reads the flag that args begin with. It returns the flag, or those of a group such as -it, in
-// their long form, and the number of args used.
+// take parses the flag at the start of args. It returns the flag, or the flags of a group such as -it, in their long
+// form, and the number of args used.
 func (t Flags) take(args []string) (flags []string, used int, err error) {
 	name, value, hasValue := strings.Cut(strings.TrimLeft(args[0], "-"), "=")
 	info, known := t[name]
@@ -122,7 +122,7 @@ func Dashed(name string) string {
 
 // Command is the program, a verb, or a subcommand of a verb.
 type Command struct {
-	Names     []string // the first one is used in ordered lines
+	Names     []string // the first name is used in ordered lines
 	ArgsUsage string
 	Flags     func() Flags
 	Commands  []Command

@@ -6,23 +6,23 @@ import (
 	"strings"
 )
 
-// Line is a command line. Args has it in the order that urfave reads: global flags, the verb, its flags, all in their long
-// form, "--", its arguments.
+// Line is an ordered command line. Args is in the order that urfave parses: global flags, the verb, its flags, "--",
+// its arguments. All flags are in their long form.
 type Line struct {
 	Args    []string
 	Verb    string
 	Path    []string        // the verb and its subcommands, also of "help PATH"
 	Rest    []string        // the arguments
 	Given   map[string]bool // flags of the verb
-	Version bool            // it asks for the program's version
-	Help    bool            // it asks for the help page of Path
-	HelpAll bool            // it asks for help on all commands
+	Version bool            // print the program's version
+	Help    bool            // print the help page of Path
+	HelpAll bool            // print help on all commands
 	Compat  bool            // --compat=crictl
 	files   Files
 }
 
-// PassesStatus reports whether the exit status belongs to a command in a container, so that failures
-// of crishim need a status of their own.
+// PassesStatus reports whether the exit status belongs to a command in a container. Failures of crishim then have a
+// distinct status.
 func (l Line) PassesStatus() bool {
 	if len(l.Path) > 1 || l.Given["help"] {
 		return false
@@ -50,7 +50,7 @@ func (l Line) checkEmpty() error {
 	return nil
 }
 
-// runImageFlags are the flags of run that only go with IMAGE [COMMAND].
+// runImageFlags are the flags of run that are valid only with IMAGE [COMMAND].
 var runImageFlags = []string{
 	"image", "name", "pod", "env", "volume", "publish", "network", "workdir", "entrypoint", "hostname", "label",
 	"privileged", "read-only", "cap-add", "cap-drop", "memory", "cpus", "rm", "detach",

@@ -2,7 +2,7 @@ package argv
 
 import "strings"
 
-// ShellWords returns words as a shell reads them.
+// ShellWords returns words quoted for a shell.
 func ShellWords(words ...string) string {
 	quoted := make([]string, len(words))
 	for i, word := range words {
@@ -11,8 +11,8 @@ func ShellWords(words ...string) string {
 	return strings.Join(quoted, " ")
 }
 
-// BashQuote returns text as it must be written in a bash command line, behind an open quote
-// if there is one. It reports false for what cannot be written there.
+// BashQuote quotes text for a bash command line, after an open quote if quote is not 0. It reports false for text that
+// cannot be written there.
 func BashQuote(text string, quote byte) (string, bool) {
 	if quote != 0 && strings.HasSuffix(text, string(quote)) {
 		return "", false // readline would not close the quote
@@ -21,7 +21,7 @@ func BashQuote(text string, quote byte) (string, bool) {
 	case '\'':
 		return strings.ReplaceAll(text, "'", `'\''`), true
 	case '"':
-		// The history is expanded there in spite of a backslash.
+		// bash expands the history between double quotes even after a backslash.
 		return strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`").Replace(text), !strings.Contains(text, "!")
 	}
 	var b strings.Builder

@@ -12,10 +12,10 @@ type UsageError struct {
 	Next         string // the next step, if one is known
 	Kind         UsageKind
 	Usage        string   // the one-line usage of the verb
-	Crictl       string   // a mistake in a flag as crictl words it
+	Crictl       string   // crictl's wording of a mistake in a flag
 	Names        []string // of that flag
 	unknownFlags []string // the names that an unknown flag may have
-	otherFlag    bool     // it is docker's or kubectl's
+	otherFlag    bool     // the unknown flag is docker's or kubectl's
 }
 
 // UsageKind is the kind of a mistake that crictl answers in its own way.
@@ -23,7 +23,7 @@ type UsageKind int
 
 const (
 	_             UsageKind = iota // any other
-	NoArguments                    // some are needed
+	NoArguments                    // arguments are required
 	WrongCount                     // too few or too many arguments
 	UnknownFormat                  // --output
 	NothingFound                   // a filter matches nothing
@@ -37,7 +37,7 @@ func (e *UsageError) Hint() string { return e.Next }
 
 func usagef(format string, args ...any) error { return &UsageError{Text: fmt.Sprintf(format, args...)} }
 
-// AddUsage gives a usage error the usage line of its verb.
+// AddUsage sets the usage line of a usage error.
 func AddUsage(line string, err error) error {
 	var usage *UsageError
 	if errors.As(err, &usage) && usage.Usage == "" {
