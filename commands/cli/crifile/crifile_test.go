@@ -113,7 +113,7 @@ func TestDecodeComplaints(t *testing.T) {
 	}
 }
 
-// A wrong value in a container's environment is not repeated.
+// TestComplaintsKeepSecrets: errors do not repeat a wrong value in a container's environment.
 func TestComplaintsKeepSecrets(t *testing.T) {
 	for _, text := range []string{
 		"envs: [PASSWORD=4711]", "envs: PASSWORD=4711", "envs: [{key: PASSWORD, value: 4711}]", "envs: [4711]",
@@ -159,7 +159,7 @@ linux: {resources: {memory_limit_in_bytes: 9007199254740993}}
 	}
 }
 
-// Texts stay as they are written, where YAML has another type for them.
+// TestDecodeText: a text stays as it is written, even if YAML has another type for it.
 func TestDecodeText(t *testing.T) {
 	got := &runtimeapi.PodSandboxConfig{}
 	if err := decode("f", []byte("labels: &l {date: 2024-01-01, 1: 0x}\nannotations: {<<: *l, date: \"12\"}"), got); err != nil {
@@ -174,7 +174,7 @@ func TestDecodeText(t *testing.T) {
 	}
 }
 
-// What Encode writes is what Decode reads.
+// TestEncodeComesBack: Decode reads the output of Encode.
 func TestEncodeComesBack(t *testing.T) {
 	container := &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: "c", Attempt: 2},

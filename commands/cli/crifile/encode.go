@@ -5,8 +5,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Encode returns a message as values for a JSON encoder, in the spelling that
-// Decode and crictl read: snake_case, enums by name, what is not set left out.
+// Encode returns a message as values for a JSON encoder, in the spelling that Decode and crictl read: fields in
+// snake_case, enums by name, unset fields omitted.
 func Encode(m proto.Message) any { return encodeMessage(m.ProtoReflect()) }
 
 func encodeMessage(m protoreflect.Message) map[string]any {
@@ -52,7 +52,7 @@ func encodeValue(field protoreflect.FieldDescriptor, value protoreflect.Value) a
 	return value.Interface()
 }
 
-// Schema returns the JSON schema of what Decode reads into a message.
+// Schema returns the JSON schema of the documents that Decode reads into a message.
 func Schema(m protoreflect.MessageDescriptor) any {
 	s := &schema{definitions: map[string]any{}}
 	root := s.reference(m)
@@ -65,11 +65,11 @@ func Schema(m protoreflect.MessageDescriptor) any {
 
 type schema struct{ definitions map[string]any }
 
-// reference points to a message's definition and makes it when it is new.
+// reference returns a reference to a message's definition, and adds the definition if it is new.
 func (s *schema) reference(m protoreflect.MessageDescriptor) map[string]any {
 	name := string(m.Name())
 	if _, known := s.definitions[name]; !known {
-		s.definitions[name] = nil // for messages that hold themselves
+		s.definitions[name] = nil // for messages that contain themselves
 		properties := map[string]any{}
 		for i := range m.Fields().Len() {
 			field := m.Fields().Get(i)

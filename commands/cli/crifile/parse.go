@@ -1,10 +1,8 @@
-// Package crifile reads CRI messages that people write by hand: pod and
-// container configurations in JSON or YAML.
+// Package crifile reads CRI messages that people write by hand: pod and container configurations in JSON or YAML.
 //
-// Messages are read as protojson reads them: an unknown field is an error,
-// names of fields are in snake_case or camelCase, enum values are names or
-// numbers, and 64-bit integers may be quoted. Only values of environment
-// variables are plain text, as in crictl's files, and not base64.
+// Messages are read as protojson reads them: an unknown field is an error, field names are in snake_case or camelCase,
+// enum values are names or numbers, and 64-bit integers may be quoted. Only values of environment variables differ:
+// they are plain text, as in crictl's files, and not base64.
 package crifile
 
 import (
@@ -27,16 +25,16 @@ import (
 type Document struct {
 	name   string // of the file, for errors
 	json   []byte
-	lines  bool // json is the text of the file, so its lines are the file's
+	lines  bool // json is the unchanged text of the file, with the same line numbers
 	fields map[string]any
 }
 
-// Parse returns the documents of a file. Empty ones are left out.
+// Parse returns the documents of a file, without empty documents.
 func Parse(name string, text []byte) ([]Document, error) {
 	if json.Valid(text) {
 		return []Document{newDocument(name, text, true)}, nil
 	}
-	// One decoder for all documents, so that its lines are those of the file.
+	// A single decoder reads all documents, so that line numbers count from the start of the file.
 	decoder := yamlv3.NewDecoder(bytes.NewReader(text))
 	var docs []Document
 	for {
@@ -58,15 +56,14 @@ func Parse(name string, text []byte) ([]Document, error) {
 	}
 }
 
-// newDocument finds the fields of a JSON text. In the CRI the value of an
-// environment variable is bytes, for which protojson wants base64; a text that
-// is changed for that has lost its lines.
+// newDocument parses a JSON text and encodes the values of environment variables: they are bytes in CRI, for which
+// protojson expects base64. The encoded text has lost the line numbers of the file.
 func newDocument(name string, text []byte, lines bool) Document {
 	d := Document{name: name, json: text, lines: lines}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	if decoder.Decode(&d.fields) != nil {
-		return d // no object, which is an error of Decode
+		return d // not an object: Decode returns the error
 	}
 	envs, _ := d.fields["envs"].([]any)
 	for _, env := range envs {
@@ -76,14 +73,14 @@ func newDocument(name string, text []byte, lines bool) Document {
 		}
 	}
 	if len(envs) > 0 {
-		d.json, _ = json.Marshal(d.fields) // what JSON was decoded to can be encoded
+		d.json, _ = json.Marshal(d.fields) // values decoded from JSON can be encoded
 		d.lines = false
 	}
 	return d
 }
 
 func toJSON(node *yamlv3.Node) ([]byte, error) {
-	if err := node.Decode(new(any)); err != nil { // a key that is there twice, too many aliases
+	if err := node.Decode(new(any)); err != nil { // a duplicate key, too many aliases
 		return nil, err
 	}
 	text, err := yamlv3.Marshal(node)
@@ -95,8 +92,8 @@ func toJSON(node *yamlv3.Node) ([]byte, error) {
 
 var yamlLine = lazyregexp.New(`(?s)^yaml: (?:unmarshal errors:\s*)?line (\d+): ([^\n]*).*`)
 
-// syntaxError puts the line of an error behind the name of the file. A text in
-// braces is more likely to be wrong JSON than wrong YAML.
+// syntaxError adds the file's name and the line to an error. A text in braces is more likely to be wrong JSON than
+// wrong YAML.
 func syntaxError(name string, text []byte, err error) error {
 	var syntax *json.SyntaxError
 	if bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) && errors.As(json.Unmarshal(text, new(any)), &syntax) {
@@ -108,7 +105,7 @@ func syntaxError(name string, text []byte, err error) error {
 	return fmt.Errorf("%s: malformed YAML: %s", name, strings.TrimPrefix(err.Error(), "yaml: "))
 }
 
-// ParseOne is Parse of a text that holds exactly one document.
+// ParseOne parses a text that holds exactly one document.
 func ParseOne(name string, text []byte) (Document, error) {
 	docs, err := Parse(name, text)
 	switch {
@@ -135,9 +132,8 @@ var (
 	foundValue = lazyregexp.New(`(?s)(unexpected token|invalid value for \w+ field \w+).*`)
 )
 
-// wrong puts the place that protojson names behind the name of the file. The
-// value that was found is left out where it may be that of an environment
-// variable.
+// wrong adds the file's name and protojson's position to an error. It omits the rejected value if that may be the
+// value of an environment variable.
 func (d Document) wrong(err error) error {
 	text := strings.TrimSpace(strings.TrimPrefix(err.Error(), "proto:"))
 	where := d.name
@@ -151,8 +147,8 @@ func (d Document) wrong(err error) error {
 	return fmt.Errorf("%s: %s", where, text)
 }
 
-// Has reports whether the document has a field: one of the message itself, or,
-// by more names, of a message in it.
+// Has reports whether the document has a field: a field of the message itself, or, with more names, of a message in
+// it.
 func (d Document) Has(path ...string) bool {
 	var value any = d.fields
 	for _, name := range path {

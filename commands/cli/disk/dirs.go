@@ -19,10 +19,10 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// walkLimit is how many files are looked at in one directory.
+// walkLimit is the maximum number of files that are counted in a directory.
 const walkLimit = 100_000
 
-// Dir sums the files of a directory, which need not exist.
+// Dir returns the size of the files in a directory, which need not exist.
 func Dir(ctx context.Context, path string) (size output.DiskSize, err error) {
 	sum, err := bounded.Walk(ctx, path, walkLimit)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -35,7 +35,7 @@ func Dir(ctx context.Context, path string) (size output.DiskSize, err error) {
 	return size, err
 }
 
-// Subdirs lists the directories in one, which need not exist.
+// Subdirs lists the subdirectories of a directory, which need not exist.
 func Subdirs(path string) ([]string, error) {
 	entries, err := os.ReadDir(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -50,8 +50,8 @@ func Subdirs(path string) ([]string, error) {
 	return names, err
 }
 
-// Written returns the size of the writable layers of containers, by id, as far as the runtime knows it. The error is that
-// of a runtime that does not answer.
+// Written returns the sizes of the writable layers of containers, by id. Containers whose size the runtime does not
+// know are missing. Written fails if the runtime does not answer.
 func Written(ctx context.Context, conn *client.Conn, images *Images, ids []string) (map[string]uint64, error) {
 	sizes := make([]*uint64, len(ids))
 	var store *containerd.Store
@@ -92,21 +92,21 @@ func Written(ctx context.Context, conn *client.Conn, images *Images, ids []strin
 	return known, err
 }
 
-// Layer returns the size of a container's writable layer from its statistics. containerd has 0 and no timestamp until it
-// has computed it.
+// Layer returns the size of a container's writable layer from its statistics. containerd reports 0 without a timestamp
+// until it has computed the size.
 func Layer(s *runtimeapi.ContainerStats) (size uint64, known bool) {
 	layer := s.GetWritableLayer()
 	return layer.GetUsedBytes().GetValue(), layer.GetUsedBytes() != nil && layer.GetTimestamp() != 0
 }
 
-// Garbage is what removing items frees.
+// Garbage is the disk space that removing items frees.
 type Garbage struct {
 	items  []kuberuntime.GarbageItem
 	sizes  []*output.DiskSize
 	images *Images
 }
 
-// ReadGarbage asks the runtime for what items take, and walks through directories.
+// ReadGarbage asks the runtime for the sizes of items, and counts the files of directories.
 func ReadGarbage(ctx context.Context, conn *client.Conn, items []kuberuntime.GarbageItem) (*Garbage, error) {
 	ids := map[string][]string{}
 	for _, item := range items {
@@ -149,10 +149,10 @@ func ReadGarbage(ctx context.Context, conn *client.Conn, items []kuberuntime.Gar
 	return g, nil
 }
 
-// Size returns what removing an item alone frees, nil where it is not known.
+// Size returns the disk space that removing item i alone frees, nil if it is not known.
 func (g *Garbage) Size(i int) *output.DiskSize { return g.sizes[i] }
 
-// Sum returns what removing some items frees, with what several images share.
+// Sum returns the disk space that removing these items frees, including the parts that only these images share.
 func (g *Garbage) Sum(gone []int) output.DiskSize {
 	var images []string
 	var sum output.DiskSize

@@ -1,5 +1,5 @@
-// Package disk computes the disk usage of a runtime's node, and what could be reclaimed. df, rmi --prune and gc show its
-// figures. They are the runtime's own; only log files and crishim's own directories are walked, up to a limit.
+// Package disk computes the disk usage of a runtime's node and the space that can be reclaimed, for df, rmi --prune
+// and gc. The runtime reports the sizes. Only log files and crishim's own directories are walked, up to a limit.
 package disk
 
 import (
@@ -17,18 +17,18 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// Images are the images of a runtime, as parts of which several may be in more than one: layers, unpacked or not.
+// Images are the images of a runtime, split into parts that several images may share: layers, unpacked or not.
 type Images struct {
 	sizes   []int64
 	parts   map[string][]int32 // indices of sizes, by the image's id
-	holders []int              // how many images have a part, and all the containers that stand on it as one
-	bound   string             // of sums: parts may be what an image shares, or lack it
-	used    map[string]bool    // by other containers than those of pods, too; by id
+	holders []int              // number of images with a part; containers on top of a part count once
+	bound   string             // of sums: parts may include or lack the layers that an image shares
+	used    map[string]bool    // by id; containers outside of pods count, too
 	came    map[string]time.Time
 	active  map[string]string // containerd's snapshots of containers
 }
 
-// ReadImages asks the runtime for what each image has. With times, Came is known where the runtime can tell.
+// ReadImages asks the runtime for the parts of each image. With times, Came is known if the runtime records it.
 func ReadImages(ctx context.Context, conn *client.Conn, list []*runtimeapi.Image, times bool) (*Images, error) {
 	i, held, err := readImages(ctx, conn, list, times)
 	if err != nil {
@@ -38,7 +38,7 @@ func ReadImages(ctx context.Context, conn *client.Conn, list []*runtimeapi.Image
 	return i, nil
 }
 
-// count counts the holders of parts. Those that are held stay without any image.
+// count counts the holders of each part. A held part stays even if no image has it.
 func (i *Images) count(held []int32) {
 	i.holders = make([]int, len(i.sizes))
 	for _, parts := range i.parts {
@@ -92,7 +92,7 @@ func ofShim(answer *api.ImageUsageResponse) *Images {
 // Exact reports whether the parts of all images are known.
 func (i *Images) Exact() bool { return i.bound == "" }
 
-// Used reports whether a container of the engine uses an image that CRI may not know.
+// Used reports whether a container of the engine uses the image. CRI may not know the container.
 func (i *Images) Used(id string) bool { return i.used[id] }
 
 // Came returns when an image was last pulled or loaded.
@@ -101,7 +101,7 @@ func (i *Images) Came(id string) (time.Time, bool) {
 	return at, known
 }
 
-// Total returns what the images take, each part counted once.
+// Total returns the size of the images, with each part counted once.
 func (i *Images) Total() output.DiskSize {
 	sum := output.DiskSize{Bound: i.bound}
 	for n, size := range i.sizes {
@@ -112,7 +112,7 @@ func (i *Images) Total() output.DiskSize {
 	return sum
 }
 
-// Size returns what an image takes with what it shares, and false where it is not known.
+// Size returns the size of an image with the parts that it shares, and false if the size is not known.
 func (i *Images) Size(id string) (output.DiskSize, bool) {
 	parts, known := i.parts[id]
 	var sum output.DiskSize
@@ -122,7 +122,7 @@ func (i *Images) Size(id string) (output.DiskSize, bool) {
 	return sum, known && i.Exact()
 }
 
-// Freed returns what removing these images frees: the parts that no other image has, and no container stands on.
+// Freed returns the disk space that removing these images frees: the parts that no other image and no container uses.
 func (i *Images) Freed(ids ...string) output.DiskSize {
 	sum, gone := output.DiskSize{Bound: i.bound}, map[int32]int{}
 	for _, id := range ids {

@@ -7,7 +7,7 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// TestFreed counts a layer that images share only once, and only when none of them is left.
+// TestFreed counts a shared layer once, and only if no image with the layer is left.
 func TestFreed(t *testing.T) {
 	t.Parallel()
 	i := ofShim(&api.ImageUsageResponse{LayerSizes: []int64{100, 20, 3}, Images: []*api.ImageUsage{

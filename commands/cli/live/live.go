@@ -1,6 +1,6 @@
-// Package live draws text on a terminal in the place of what it drew before: pages of stats --watch, the progress of
-// pulls. It reads no keys, changes no mode of the terminal and leaves the cursor where it is seen, so that nothing is to
-// be restored whatever ends or stops the process. What takes the whole screen is in commands/node/top.
+// Package live redraws text in place on a terminal: pages of stats --watch, the progress of pulls. It reads no keys,
+// sets no mode of the terminal and keeps the cursor visible, so that a killed or stopped process leaves nothing to
+// restore. Full-screen output is in commands/node/top.
 package live
 
 import (
@@ -14,25 +14,25 @@ import (
 	"github.com/charmbracelet/colorprofile"
 )
 
-// Display is a text on a terminal, until Close or Erase.
+// Display is a text on a terminal that is redrawn in place, until Close or Erase.
 type Display struct {
 	program *tea.Program
 	out     *checked
 	ended   chan struct{}
 }
 
-// The size of a terminal that does not tell its own.
+// The size of a terminal that does not report its size.
 const (
 	usualWidth  = 80
 	usualHeight = 24
 )
 
-// Start begins to draw at the line of the cursor. A terminal is asked for its size, others have that width.
+// Start begins to draw at the line of the cursor. A terminal reports its own size; any other writer has width columns.
 func Start(out io.Writer, width int) *Display {
 	d := &Display{out: &checked{Writer: out}, ended: make(chan struct{})}
 	d.program = tea.NewProgram(&model{height: usualHeight},
 		tea.WithInput(nil), tea.WithOutput(d.out), tea.WithoutSignalHandler(), tea.WithEnvironment([]string{}),
-		tea.WithColorProfile(colorprofile.ANSI), // which colours there are is decided by who has made the text
+		tea.WithColorProfile(colorprofile.ANSI), // the caller decides on the colours of the text
 		tea.WithWindowSize(cmp.Or(width, usualWidth), usualHeight))
 	go func() {
 		defer close(d.ended)
@@ -42,8 +42,8 @@ func Start(out io.Writer, width int) *Display {
 	return d
 }
 
-// Show draws whole lines. Those too long for the terminal are cut, and those too many, at the end. The error is that of
-// an earlier text.
+// Show draws whole lines. It cuts lines that are too wide for the terminal, and drops the last lines if there are too
+// many. The error is from an earlier text.
 func (d *Display) Show(lines string) error {
 	d.program.Send(text(lines))
 	if err := d.out.err.Load(); err != nil {
@@ -52,13 +52,13 @@ func (d *Display) Show(lines string) error {
 	return nil
 }
 
-// Close leaves the last text where it is. Nothing is written after it.
+// Close ends the display and leaves the last text on the terminal. Nothing is written after it.
 func (d *Display) Close() {
 	d.program.Quit()
 	<-d.ended
 }
 
-// Erase takes the text away.
+// Erase removes the text and ends the display.
 func (d *Display) Erase() {
 	_ = d.Show("")
 	d.Close()
@@ -76,9 +76,10 @@ func (c *checked) note(err error) {
 	}
 }
 
-// Write, Read, Close and Fd make it a file, which the library asks for the size of the terminal.
+// Write, Read, Close and Fd make checked a file: the library queries the size of the terminal from a file.
 //
-// Between two drawings the cursor is in the first column, where what the terminal echoes has moved it from.
+// Write returns the cursor to the first column before each drawing, because keys that the terminal echoes may have
+// moved the cursor.
 func (c *checked) Write(b []byte) (int, error) {
 	n, err := c.Writer.Write(append([]byte("\r"), b...))
 	c.note(err)
@@ -95,7 +96,7 @@ func (c *checked) Fd() uintptr {
 	return ^uintptr(0)
 }
 
-// text is a message to the model.
+// text is the message that replaces the model's text.
 type text string
 
 type model struct {
@@ -103,10 +104,10 @@ type model struct {
 	height int
 }
 
-// Init starts nothing: Show sends what there is.
+// Init does nothing: Show sends the text.
 func (m *model) Init() tea.Cmd { return nil }
 
-// Update takes a text or the size of the terminal.
+// Update handles a text or the size of the terminal.
 func (m *model) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := message.(type) {
 	case text:
@@ -117,10 +118,10 @@ func (m *model) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// asItIs is the cursor's shape that changes nothing.
+// asItIs leaves the cursor's shape unchanged.
 const asItIs tea.CursorShape = -1
 
-// View returns the lines, and below them the one that the cursor is in.
+// View returns the lines, with the cursor in the empty line below them.
 func (m *model) View() tea.View {
 	lines := strings.Split(m.text, "\n")
 	if last := max(m.height-1, 0); len(lines)-1 > last {

@@ -10,7 +10,7 @@ import (
 	"github.com/crishim/crishim/internal/test/screen"
 )
 
-// Each text takes the place of the one before, on a terminal of twelve columns.
+// TestDisplay: each text replaces the text before it, on a terminal of twelve columns.
 func TestDisplay(t *testing.T) {
 	t.Parallel()
 	var out test.Buffer
@@ -38,7 +38,7 @@ func TestDisplay(t *testing.T) {
 	if _, _ = out.Write([]byte("$ ")); seen() != "$ crishim\nend\nof it\n$" {
 		t.Errorf("after the end: %q", seen())
 	}
-	// Nothing that has to be taken back, and no question whose answer a shell would read.
+	// The output sets no mode that must be reset, and sends no query whose answer a shell would read.
 	for _, no := range []string{"\x1b[?25l", "\x1b[?2004", "\x1b[?1049", "\x1b[>", "\x1b[=", "$p", " q", "\x1b[6n", "\x1b]"} {
 		if i := strings.LastIndex(out.String(), no); i >= 0 && !(no == "\x1b[?25l" && strings.Contains(out.String()[i:], "\x1b[?25h")) {
 			t.Errorf("%q in %q", no, out.String())
@@ -63,7 +63,7 @@ func TestErase(t *testing.T) {
 	}
 }
 
-// Show returns the error of a terminal that is gone.
+// TestGone: Show returns the error of a terminal that is gone.
 func TestGone(t *testing.T) {
 	t.Parallel()
 	d := Start(gone{}, 80)

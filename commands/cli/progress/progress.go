@@ -1,5 +1,5 @@
-// Package progress shows how far pulls, and copies of images, are: on a terminal in place, elsewhere
-// as few plain lines.
+// Package progress shows the progress of pulls and of copies of images: redrawn in place on a terminal, elsewhere in a
+// few plain lines.
 package progress
 
 import (
@@ -18,18 +18,18 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// How often a terminal is drawn again, and a line is written elsewhere.
+// Intervals at which a terminal is redrawn, and a line is written elsewhere.
 const (
 	drawPeriod = 200 * time.Millisecond
 	linePeriod = 30 * time.Second
-	// storePeriod is how often a runtime is asked for the size of its images.
+	// storePeriod is the interval at which a runtime is asked for the size of its images.
 	storePeriod = 2 * time.Second
 )
 
-// Options say where progress goes.
+// Options are the destination of the progress.
 type Options struct {
 	Out io.Writer
-	// Terminal allows to draw on it, Width is its width; 0 is unknown.
+	// Terminal reports whether Out is a terminal to draw on. Width is its width; 0 means unknown.
 	Terminal bool
 	Width    int
 }
@@ -38,23 +38,23 @@ type Options struct {
 type Display struct {
 	o    Options
 	stop chan struct{}
-	done sync.WaitGroup // what Start and Stored have started
+	done sync.WaitGroup // the goroutines of Start and Stored
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	pulls  []*Pull
-	stored int64         // bytes more than in the beginning
-	drawn  *live.Display // what is on the terminal
+	stored int64         // growth of the images in bytes since the start
+	drawn  *live.Display // the lines on the terminal
 	watch  sync.Once
 }
 
-// Pull is one pull that is shown.
+// Pull is a pull in a Display.
 type Pull struct {
 	d     *Display
 	start time.Time
 	pull  pull
 }
 
-// Start shows what will be pulled.
+// Start starts a display without pulls.
 func Start(o Options) *Display {
 	d := &Display{o: o, stop: make(chan struct{})}
 	period := linePeriod
@@ -65,7 +65,7 @@ func Start(o Options) *Display {
 	return d
 }
 
-// Add shows what is done to an image, such as "pulling", until its Close.
+// Add shows an operation on an image, such as "pulling", until Close of the result.
 func (d *Display) Add(doing, image string) *Pull {
 	p := &Pull{d: d, start: time.Now(), pull: pull{doing: doing, image: output.Sanitize(image), layers: map[string]*layer{}}}
 	d.mu.Lock()
@@ -74,7 +74,7 @@ func (d *Display) Add(doing, image string) *Pull {
 	return p
 }
 
-// Report takes a message about the pull.
+// Report applies a message about the pull.
 func (p *Pull) Report(m client.PullProgress) {
 	d := p.d
 	d.mu.Lock()
@@ -95,8 +95,8 @@ func (p *Pull) Close() {
 	p.d.pulls = slices.DeleteFunc(p.d.pulls, func(other *Pull) bool { return other == p })
 }
 
-// Stored shows by how much the images have grown, of which used tells the
-// size, for runtimes that tell nothing of a pull. Only the first call counts.
+// Stored shows by how much the images have grown, for runtimes without messages about a pull. used returns the total
+// size of the images. Only the first call counts.
 func (d *Display) Stored(used func(context.Context) (int64, error)) {
 	d.watch.Do(func() { d.storedEvery(storePeriod, used) })
 }
@@ -122,7 +122,7 @@ func (d *Display) storedEvery(period time.Duration, used func(context.Context) (
 	})
 }
 
-// Around gives a writer for what goes to the same terminal as the display.
+// Around returns a writer for other output to the terminal of the display.
 func (d *Display) Around(w io.Writer) io.Writer { return around{d, w} }
 
 type around struct {
@@ -137,7 +137,7 @@ func (a around) Write(b []byte) (int, error) {
 	return a.w.Write(b)
 }
 
-// Close takes the display off the terminal. Nothing is written after it.
+// Close removes the display from the terminal. Nothing is written after it.
 func (d *Display) Close() {
 	close(d.stop)
 	d.done.Wait()
@@ -159,7 +159,7 @@ func (d *Display) every(period time.Duration, do func()) {
 	}
 }
 
-// show tells how things are at a time.
+// show draws or writes the state of the pulls at a time.
 func (d *Display) show(now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -179,8 +179,8 @@ func (d *Display) show(now time.Time) {
 	}
 }
 
-// draw replaces the lines on the terminal, and has taken them away where there are none. Writing to it may fail like
-// any message on stderr; the pull is what counts.
+// draw replaces the lines on the terminal, or erases them if lines is empty. A write may fail like any message on
+// stderr, and must not end the pull.
 func (d *Display) draw(lines []string) {
 	switch {
 	case len(lines) > 0:
@@ -194,12 +194,10 @@ func (d *Display) draw(lines []string) {
 	}
 }
 
-// layersShown is how many layers are on the terminal at once: less than the
-// rows of any.
+// layersShown is the number of layers on the terminal at once: fewer than the rows of any terminal.
 const layersShown = 8
 
-// pull is what the messages about a pull have said so far. Without any it
-// knows the image only.
+// pull is the state of a pull according to the messages so far. Before the first message it has only the image.
 type pull struct {
 	doing  string
 	image  string
@@ -210,12 +208,11 @@ type pull struct {
 type layer struct {
 	id, status     string
 	done           bool
-	current, total int64 // of what the status says
+	current, total int64 // of the present status
 	loaded, size   int64 // bytes of the download
 }
 
-// The engine's words for what is done to a layer. Those for a new one come for
-// all of them before anything is done.
+// The engine's statuses of a layer. The engine sends a first status for every new layer before it starts with any.
 const (
 	statusPulling     = "Pulling from "
 	statusDownloading = "Downloading"
@@ -224,17 +221,17 @@ const (
 	statusPresent     = "Already exists"
 )
 
-// Ours for what is done to a layer that is copied.
+// The statuses of a layer that crishim copies.
 const (
 	StatusCopying = "Copying"
 	StatusCopied  = "Copied"
 	StatusPresent = statusPresent
 )
 
-// add takes a message and reports whether it has finished a layer.
+// add applies a message and reports whether the message finishes a layer.
 func (p *pull) add(m client.PullProgress) bool {
 	if m.Layer == "" || strings.HasPrefix(m.Status, statusPulling) {
-		return false // about the image; the second has its tag for a layer
+		return false // about the image; the second form has the tag as layer
 	}
 	l := p.layers[m.Layer]
 	if l == nil {
@@ -255,7 +252,7 @@ func (p *pull) add(m client.PullProgress) bool {
 	return l.done && !was
 }
 
-// finished counts the layers.
+// finished returns the number of finished layers in words.
 func (p *pull) finished() string {
 	done := 0
 	for _, l := range p.order {
@@ -266,7 +263,7 @@ func (p *pull) finished() string {
 	return fmt.Sprintf("%d of %d layers done", done, len(p.order))
 }
 
-// summary returns the pull in a line. stored is how much the images have grown.
+// summary returns the pull in a line. stored is the growth of the images.
 func (p *pull) summary(elapsed time.Duration, stored int64) string {
 	parts := []string{p.doing + " " + p.image + ": " + elapsed.Truncate(time.Second).String()}
 	if len(p.order) > 0 {
@@ -285,7 +282,7 @@ func (p *pull) summary(elapsed time.Duration, stored int64) string {
 	return strings.Join(parts, ", ")
 }
 
-// page returns the layers at work, as many as there is room for.
+// page returns a line for each layer in progress, at most rows.
 func (p *pull) page(rows int) []string {
 	var lines []string
 	for _, l := range p.order {
@@ -296,7 +293,7 @@ func (p *pull) page(rows int) []string {
 	return lines
 }
 
-// working leaves out the layers that wait for their turn.
+// working reports whether a layer is in progress. Waiting layers are not.
 func (l *layer) working() bool { return !l.done && (l.total > 0 || l.current > 0) }
 
 func (l *layer) line() string {

@@ -17,7 +17,7 @@ import (
 	"github.com/crishim/crishim/internal/test/screen"
 )
 
-// messages are those of a pull of three layers, in the engine's words.
+// messages returns the engine's messages about a pull of three layers.
 func messages() []client.PullProgress {
 	return []client.PullProgress{
 		{Layer: "1", Status: "Pulling from library/app"},
@@ -31,7 +31,7 @@ func messages() []client.PullProgress {
 	}
 }
 
-// newPull is a display with one pull, which nothing draws by itself.
+// newPull returns a display with a pull. No goroutine draws it.
 func newPull(image string, o Options) (*Display, *Pull) {
 	d := &Display{o: o, stop: make(chan struct{})}
 	return d, d.Add("pulling", image)
@@ -69,7 +69,7 @@ func TestPageHasFewRows(t *testing.T) {
 	d.Close()
 }
 
-// until waits for what is seen on a terminal of a width.
+// until waits until ok accepts the text on a terminal of a width.
 func until(t *testing.T, out *test.Buffer, width int, ok func(seen string) bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !ok(screen.Text(out.String(), width)); time.Sleep(time.Millisecond) {
@@ -101,8 +101,7 @@ func TestPlainLines(t *testing.T) {
 	}
 }
 
-// A runtime that tells nothing of its pulls shows by the size of its images
-// that something happens.
+// TestStored: for a runtime that reports no progress, the growth of its images shows that the pull goes on.
 func TestStored(t *testing.T) {
 	sizes := []int64{100, 100, 5_000_100}
 	asked := make(chan struct{}, 100)
@@ -119,7 +118,7 @@ func TestStored(t *testing.T) {
 		return size, nil
 	})
 	for range 4 {
-		<-asked // the one before the last has been noted by then
+		<-asked // the call before the last is recorded by then
 	}
 	close(d.stop)
 	d.done.Wait()
@@ -137,7 +136,7 @@ func TestStoredUnknown(t *testing.T) {
 	}
 }
 
-// A runtime that hangs when it is asked holds nothing up.
+// TestStoredHangs: a runtime that hangs does not delay Close.
 func TestStoredHangs(t *testing.T) {
 	d := Start(Options{Out: io.Discard})
 	d.Stored(func(ctx context.Context) (int64, error) {
@@ -148,8 +147,7 @@ func TestStoredHangs(t *testing.T) {
 	d.Close()
 }
 
-// Each drawing erases the one before, the end erases all, and so does what
-// others write.
+// TestDrawInPlace: each drawing erases the drawing before it. Close and other output erase all.
 func TestDrawInPlace(t *testing.T) {
 	var out test.Buffer
 	d, p := newPull("application", Options{Out: &out, Terminal: true, Width: 12})
