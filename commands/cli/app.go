@@ -8,14 +8,14 @@ import (
 	"github.com/crishim/crishim/commands/cli/argv"
 )
 
-// App is the program as urfave knows it, with the parts of one command line.
+// App is the urfave application for one command line, with the parts that its verbs share.
 type App struct {
 	*urfave.App
 	parts
 	args map[string]Args // by the verb's name
 }
 
-// NewApp builds the commands of one command line: urfave's commands remember what they parsed.
+// NewApp builds new commands for each command line, because urfave's commands remember parsed values.
 func NewApp(p *Process, compat bool, groups []Group) *App {
 	app := &App{args: map[string]Args{}, parts: newParts(p, compat)}
 	app.App = &urfave.App{
@@ -62,7 +62,7 @@ func (app *App) command(v *Verb, parent, category string) *urfave.Command {
 	return c
 }
 
-// act checks the arguments of a verb and runs it, on all nodes if there are several.
+// act checks the arguments of a verb and runs the verb, on all nodes if there are several.
 func (app *App) act(c *urfave.Context, v *Verb) error {
 	if err := v.Check(app.in, c); err != nil {
 		return err
@@ -77,8 +77,8 @@ func (app *App) act(c *urfave.Context, v *Verb) error {
 	return v.run(c.Context, app.printer, app.connector)
 }
 
-// helpFlag returns a --help of its own for each command. urfave's is a variable of the process,
-// for which two command lines would race.
+// helpFlag returns a new --help flag for each command. urfave's own flag is a package variable, for which two command
+// lines of a process would race.
 func helpFlag() urfave.Flag { return BoolFlag(new(bool), "help", "show help", "h") }
 
 // Table returns the flags and commands of the program for argv.

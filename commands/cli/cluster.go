@@ -11,13 +11,13 @@ import (
 
 // Cluster reaches the nodes of a cluster.
 type Cluster struct {
-	One      bool // the command line is for one node, and its result looks as on that node
+	One      bool // the command line is for one node; the result looks as if printed there
 	Parallel int
 	Timeout  time.Duration // of a node; 0 for the verb's default
 	Yes      bool
 	// Nodes returns the names of the nodes. It is called after the command line has been checked.
 	Nodes func(context.Context) ([]string, error)
-	// Open returns a dialler for a node's runtime, see client.Options.Relay, and Close ends it.
+	// Open returns a dialler for a node's runtime (client.Options.Relay). Close ends it.
 	Open  func(ctx context.Context, node string, line NodeLine) (func(ctx context.Context, network, address string) (net.Conn, error), error)
 	Close func(node string)
 	// There runs a command line on a node with these streams.
@@ -32,16 +32,16 @@ type NodeLine struct {
 	Deadline time.Duration
 
 	Args    []string // without the program's name
-	Input   bool     // it reads standard input
+	Input   bool     // reads standard input
 	Columns int      // of the terminal; 0 for none
 }
 
-// OnNode has the properties of a verb that matter on nodes.
+// OnNode has the properties of a verb that runs on nodes.
 type OnNode struct {
-	Several bool   // it runs on several nodes at once
-	There   bool   // it runs on the node, because it needs the node's files
+	Several bool   // runs on several nodes at once
+	There   bool   // runs on the node, because it needs the node's files
 	Rights  string // of internal/kube; on several nodes, rights to change need --yes
-	Logs    bool   // it reads or writes log files
+	Logs    bool   // reads or writes log files
 }
 
 // OnNodes returns the properties of a verb on nodes.

@@ -7,8 +7,8 @@ import (
 	"github.com/crishim/crishim/commands/cli/argv"
 )
 
-// This file has crictl's texts, under the name crictl and with --compat=crictl. Its end-to-end suite
-// looks at them.
+// This file has crictl's texts, which are used under the name crictl and with --compat=crictl. crictl's end-to-end
+// suite checks them.
 
 // crictlSummary is the line of the program in crictl's help.
 const crictlSummary = "client for CRI"
@@ -59,7 +59,7 @@ func dropIgnored(l *argv.Line) {
 	}
 }
 
-// helpsInstead reports whether crictl shows a verb's help and succeeds where crishim fails.
+// helpsInstead reports whether crictl shows a verb's help and succeeds, but crishim fails.
 func helpsInstead(verb string, kind argv.UsageKind) bool {
 	switch kind {
 	case argv.WrongCount, argv.NothingFound:
@@ -72,7 +72,7 @@ func helpsInstead(verb string, kind argv.UsageKind) bool {
 	return false
 }
 
-// asTyped returns urfave's complaint about a flag with the name that was typed.
+// asTyped returns urfave's error about a flag, with the name that the user typed in place of the flag's first name.
 func asTyped(e *UsageError, args []string) string {
 	for _, arg := range args {
 		if argv.IsFlag(arg) && slices.Contains(e.Names, argv.FlagName(arg)) {

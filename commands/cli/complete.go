@@ -15,7 +15,7 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// completeVerb is what the shells' scripts call with the words so far.
+// completeVerb is the hidden verb that the shells' completion scripts call with the words so far.
 const completeVerb = "__complete"
 
 // completeTimeout is short because a person waits at the tab key.
@@ -27,12 +27,12 @@ type completer struct {
 	app     *App
 	command *urfave.Command // nil before the verb
 	verb    string
-	flag    string // the flag whose value is open
-	prefix  string // "--flag=" before an open value
+	flag    string // the flag whose value is completed
+	prefix  string // "--flag=" before that value
 }
 
-// complete writes the completions of the last word, one a line. It never
-// fails: a shell has no place for an error.
+// complete writes the completions of the last word, one per line. It never fails, because a shell cannot show an
+// error.
 func complete(ctx context.Context, app *App, words []string) {
 	for _, one := range completions(ctx, app, words) {
 		line := one.value
@@ -43,7 +43,7 @@ func complete(ctx context.Context, app *App, words []string) {
 	}
 }
 
-// completions returns whole words that the last one may become, and completeFiles.
+// completions returns the candidates for the last word. completeFiles among them asks the shell for file names.
 func completions(ctx context.Context, app *App, words []string) []candidate {
 	if len(words) == 0 {
 		words = []string{""}
@@ -70,8 +70,8 @@ func completions(ctx context.Context, app *App, words []string) []candidate {
 	return out
 }
 
-// read walks the finished words. Flags that choose the runtime count, so
-// that names come from the one that the command will ask.
+// read parses the words before the last. It applies the flags that choose the runtime, so that names come from the
+// runtime that the command will use.
 func (c *completer) read(words []string) {
 	global := tableOf(c.app.Flags)
 	local := argv.Flags{}
@@ -152,8 +152,8 @@ func (c *completer) verbs() []candidate {
 	return sorted(out)
 }
 
-// flags returns those of the verb in every form, and the global ones in their
-// long form, which may stand behind the verb as well.
+// flags returns the flags of the verb in every form, and the long form of the global flags, which may also follow the
+// verb.
 func (c *completer) flags() []candidate {
 	out := []candidate{{"--help", "show help"}}
 	add := func(flags []urfave.Flag, short bool) {
@@ -179,8 +179,8 @@ func (c *completer) flags() []candidate {
 	return out
 }
 
-// flagValues completes the value of a flag: one of its words, or the name of an object that flags
-// of this name take. The shell completes files for all others.
+// flagValues completes the value of a flag: a word from the flag's list, or the name of an object. For all other flags
+// the shell completes file names.
 func (c *completer) flagValues(ctx context.Context) []candidate {
 	flags := c.app.Flags
 	if c.command != nil {
@@ -211,7 +211,7 @@ func (c *completer) flagValues(ctx context.Context) []candidate {
 		return out
 	case flagHosts:
 		c.openList()
-		names, _ := sshHosts(c.app.in.getenv("HOME"), "") // without any, nothing is offered
+		names, _ := sshHosts(c.app.in.getenv("HOME"), "") // without hosts, nothing is offered
 		return sorted(named(names))
 	case "namespace", "in-namespace":
 		return Namespaces(ctx, &c.completion)
@@ -227,7 +227,7 @@ func (c *completer) flagValues(ctx context.Context) []candidate {
 	return Files(ctx, &c.completion)
 }
 
-// openList leaves the last of a list, separated by commas, to be completed.
+// openList completes only the last element of a comma-separated list.
 func (c *completer) openList() {
 	at := strings.LastIndexByte(c.word, ',') + 1
 	c.prefix, c.word = c.prefix+c.word[:at], c.word[at:]

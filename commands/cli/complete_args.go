@@ -12,10 +12,10 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// Nothing is for arguments that only the user knows.
+// Nothing offers no candidates, for arguments that only the user knows.
 func Nothing(context.Context, *completion) []candidate { return nil }
 
-// Files leaves the arguments to the shell.
+// Files lets the shell complete file names.
 func Files(context.Context, *completion) []candidate { return []candidate{{completeFiles, ""}} }
 
 // Words offers fixed words.
@@ -23,7 +23,7 @@ func Words(words ...string) Args {
 	return func(context.Context, *completion) []candidate { return named(words) }
 }
 
-// First completes the first argument by one and the others by rest; nil offers nothing.
+// First completes the first argument with one and the others with rest; nil offers nothing.
 func First(one, rest Args) Args {
 	return func(ctx context.Context, c *completion) []candidate {
 		switch {
@@ -36,7 +36,7 @@ func First(one, rest Args) Args {
 	}
 }
 
-// AnyOf offers what each of several offers.
+// AnyOf offers the candidates of all kinds.
 func AnyOf(kinds ...Args) Args {
 	return func(ctx context.Context, c *completion) (all []candidate) {
 		for _, kind := range kinds {
@@ -46,7 +46,7 @@ func AnyOf(kinds ...Args) Args {
 	}
 }
 
-// IfFlag completes by one where the flag is given, else by other.
+// IfFlag completes with one if the flag is given, else with other.
 func IfFlag(flag string, one, other Args) Args {
 	return func(ctx context.Context, c *completion) []candidate {
 		if c.given[flag] {
@@ -56,8 +56,8 @@ func IfFlag(flag string, one, other Args) Args {
 	}
 }
 
-// Containers offers the containers in these states, by default in any: their names, pod/container once
-// a slash is typed, and ids where no name begins with the word.
+// Containers offers the containers in these states, by default in any: their names, pod/container once a slash is
+// typed, and ids if no name begins with the word.
 func Containers(states ...string) Args {
 	return func(ctx context.Context, c *completion) []candidate {
 		if !c.connect(ctx) {
@@ -91,8 +91,8 @@ func Containers(states ...string) Args {
 	}
 }
 
-// formsOf returns the names of a container that fit what is typed so far. A name that several
-// containers share is offered only once its beginning is typed.
+// formsOf returns the names of a container that match the typed word. A name that several containers share is offered
+// only once its beginning is typed.
 func (c *completion) formsOf(of Source, all []Source) []string {
 	if strings.Contains(c.word, "/") {
 		return []string{of.Name(), of.FullName()}
@@ -102,7 +102,7 @@ func (c *completion) formsOf(of Source, all []Source) []string {
 		forms = append(forms, of.Container)
 	}
 	if c.word != "" && strings.HasPrefix(of.Pod, c.word) {
-		// A pod of run is called like its container: that name alone is enough.
+		// run gives its pod the container's name, so that name alone is enough.
 		if of.Pod != of.Container || slices.ContainsFunc(all, func(o Source) bool { return o.Namespace == of.Namespace && o.Pod == of.Pod && o != of }) {
 			forms = append(forms, of.Name())
 		}
@@ -152,8 +152,7 @@ func Images(ctx context.Context, c *completion) []candidate {
 	return c.withIDs(names, ids)
 }
 
-// containersOfPod completes --container: by the containers of the pod that is named, or of all pods
-// before there is a name.
+// containersOfPod completes --container with the containers of the named pod, or of all pods before a pod is named.
 func (c *completion) containersOfPod(ctx context.Context) []candidate {
 	if !c.connect(ctx) {
 		return nil
@@ -184,8 +183,7 @@ func Namespaces(ctx context.Context, c *completion) []candidate {
 	return sorted(slices.DeleteFunc(out, cannotBeTyped))
 }
 
-// withIDs offers ids only where no name fits: a list of both is twice as long
-// and half as clear.
+// withIDs offers ids only if no name matches: a list of both is twice as long and hard to read.
 func (c *completion) withIDs(names, ids []candidate) []candidate {
 	names = slices.DeleteFunc(names, cannotBeTyped)
 	if slices.ContainsFunc(names, func(n candidate) bool { return strings.HasPrefix(n.value, c.word) }) {
@@ -194,9 +192,9 @@ func (c *completion) withIDs(names, ids []candidate) []candidate {
 	return sorted(ids)
 }
 
-// cannotBeTyped reports whether a name is not offered: a name with control characters is
-// shown in other letters than it has, a name that begins with a dash would be taken as a flag
-// (a container may be called --all), and completeFiles would complete files.
+// cannotBeTyped reports whether a name must not be offered. A name with control characters is not displayed as it is,
+// a name that begins with a dash would be parsed as a flag (a container may be called --all), and completeFiles would
+// complete files.
 func cannotBeTyped(c candidate) bool {
 	return c.value == "" || c.value[0] == '-' || c.value == completeFiles || output.Sanitize(c.value) != c.value
 }

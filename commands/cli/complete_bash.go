@@ -8,9 +8,9 @@ import (
 	"github.com/crishim/crishim/commands/cli/argv"
 )
 
-// completeBashVerb is what bash's script calls with the line up to the cursor and
-// COMP_WORDBREAKS. bash puts what it gets into the line as it is: the names of containers,
-// which others choose, must come quoted, and only the part that it replaces.
+// completeBashVerb is the hidden verb that bash's script calls with the line up to the cursor and COMP_WORDBREAKS.
+// bash inserts the answer into the line unchanged. Container names are chosen by others, so the answer is quoted, and
+// has only the part that bash replaces.
 const completeBashVerb = "__complete-bash"
 
 func completeBash(ctx context.Context, app *App, args []string) {
@@ -39,8 +39,8 @@ type bashLine struct {
 	quote byte     // the quote that is open, or 0
 }
 
-// readBashLine takes a line apart without expanding anything. It reports false where the
-// last word is more than text: what a variable or a command stands for is not known.
+// readBashLine splits a line into words without expanding anything. It reports false if the last word contains an
+// expansion, because the value of a variable or a command is not known.
 func readBashLine(text, breaks string) (bashLine, bool) {
 	r := bashReader{breaks: breaks}
 	for i := 0; i < len(text); i++ {
@@ -68,7 +68,7 @@ func readBashLine(text, breaks string) (bashLine, bool) {
 	return r.bashLine, ok && len(r.words) > 0
 }
 
-// bashReader is readBashLine on its way.
+// bashReader is the state of readBashLine.
 type bashReader struct {
 	bashLine
 	breaks          string // COMP_WORDBREAKS
@@ -85,7 +85,7 @@ func (r *bashReader) end() {
 	r.started, r.active, r.broken = false, false, 0
 }
 
-// escaped takes what follows a backslash, which stands for itself before most bytes in quotes.
+// escaped adds the byte after a backslash. Between quotes the backslash itself is literal before most bytes.
 func (r *bashReader) escaped(c byte) {
 	if r.quote != 0 && strings.IndexByte("$`\"\\", c) < 0 {
 		r.word.WriteByte('\\')

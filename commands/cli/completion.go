@@ -14,13 +14,13 @@ import (
 // Args completes the arguments of a verb. The verb declares it next to its flags.
 type Args func(context.Context, *completion) []candidate
 
-// candidate is one completion and what a shell may show with it.
+// candidate is a completion, with a text that some shells show.
 type candidate struct{ value, text string }
 
-// completeFiles tells the shell to complete file names by itself.
+// completeFiles makes the shell complete file names itself.
 const completeFiles = ":files"
 
-// completion has what the argument that is open may depend on.
+// completion is the context of the word to complete.
 type completion struct {
 	connector *Connector
 	conn      *client.Conn // nil until a name is looked up, or if there is no runtime

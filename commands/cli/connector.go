@@ -16,11 +16,11 @@ import (
 	"github.com/crishim/crishim/shim/docker"
 )
 
-// Connector connects to the runtime of a command line. Each of several nodes has one of its own.
+// Connector connects to the runtime of a command line. Each of several nodes has its own Connector.
 type Connector struct {
 	LookupEnv   func(string) (string, bool)
 	Now         func() time.Time
-	LongRunning bool // the embedded dockershim takes all of its settings, not only those for one command
+	LongRunning bool // the embedded dockershim takes all of its settings, not only the settings for one command
 
 	process *Process
 	in      *Invocation
@@ -48,7 +48,7 @@ func NewConnector(in *Invocation) *Connector {
 	return &Connector{LookupEnv: in.LookupEnv, Now: in.Now, process: in.Process, in: in, printer: in.Printer, tracing: newTracing(in.Printer), maxRetries: noRetries}
 }
 
-// forNode returns a connector for one of several nodes. An endpoint of "" is the node's of a cluster.
+// forNode returns a connector for one of several nodes. An endpoint of "" means the runtime of a cluster's node.
 func (c *Connector) forNode(p *Printer, n namedEndpoint) *Connector {
 	own := *c
 	own.printer, own.node, own.imageEndpoint = p, n.name, n.endpoint
@@ -80,7 +80,7 @@ func (c *Connector) Connect(ctx context.Context) (*client.Conn, error) {
 	return conn, nil
 }
 
-// noteChoice names a choice of the runtime that the user may not expect.
+// noteChoice warns about a choice of the runtime that the user may not expect.
 func (c *Connector) noteChoice(conn *client.Conn) {
 	if c.printer.all != nil {
 		return
@@ -88,7 +88,7 @@ func (c *Connector) noteChoice(conn *client.Conn) {
 	if conn.TakenAs != "" {
 		c.printer.Note("crishim: %s is a Docker engine: taken as -r %s", conn.TakenAs, conn.RuntimeEndpoint)
 	}
-	// A restart of serve leaves its socket open, and may take longer than the probe waits.
+	// During a restart of serve its socket stays open. The restart may take longer than the probe waits.
 	for _, one := range conn.Candidates {
 		if one.Chosen || c.in.Compat {
 			break
@@ -99,7 +99,8 @@ func (c *Connector) noteChoice(conn *client.Conn) {
 	}
 }
 
-// ClientOptions returns how to connect. Flags win over the environment, and that over the config file.
+// ClientOptions returns the options for the connection. Flags win over the environment, and the environment over the
+// config file.
 func (c *Connector) ClientOptions() (client.Options, error) {
 	config, err := c.Config()
 	if err != nil {
@@ -136,7 +137,7 @@ func (c *Connector) ClientOptions() (client.Options, error) {
 	return o, nil
 }
 
-// runtimeEndpoint returns the endpoint of a single -r; "" if there is none, or several.
+// runtimeEndpoint returns the endpoint of a single -r, or "" if -r is missing or repeated.
 func (c *Connector) runtimeEndpoint() string {
 	if len(c.runtimeEndpoints) != 1 {
 		return ""
@@ -158,17 +159,17 @@ func (c *Connector) Config() (*client.Config, error) {
 	return config, nil
 }
 
-// ConfigSource returns where the config file is.
+// ConfigSource returns the location of the config file.
 func (c *Connector) ConfigSource() client.ConfigSource {
 	return client.ConfigSource{
 		Path: c.config, LookupEnv: c.LookupEnv, Executable: c.process.Executable, Default: c.process.ConfigFile,
 	}
 }
 
-// Tracer returns the maker of spans; nil without --enable-tracing.
+// Tracer returns the tracer provider, nil without --enable-tracing.
 func (c *Connector) Tracer() trace.TracerProvider { return c.tracing.tracer() }
 
-// ShimFlag returns the flag about the embedded shim that was given, or "".
+// ShimFlag returns the name of a given flag about the embedded shim, or "".
 func (c *Connector) ShimFlag() string {
 	switch {
 	case c.networkPlugin != "":
@@ -179,9 +180,9 @@ func (c *Connector) ShimFlag() string {
 	return ""
 }
 
-// ShimOptions returns the settings of an embedded shim: those of --shim-config and the network plugin,
-// each from a flag, the environment or the config file. The listener and the engine come from the endpoint.
-// A single command takes only settings of pods and images, unless the verb runs long.
+// ShimOptions returns the settings of an embedded shim: the settings of --shim-config, and the network plugin. Each
+// comes from a flag, the environment or the config file. The listener and the engine come from the endpoint. A single
+// command takes only settings of pods and images, unless the verb runs long.
 func (c *Connector) ShimOptions() (o shim.Options, err error) {
 	config, err := c.Config()
 	if err != nil {
@@ -201,7 +202,7 @@ func (c *Connector) ShimOptions() (o shim.Options, err error) {
 			o = shim.Options{Network: o.Network, PauseImage: o.PauseImage, PullProgressDeadline: o.PullProgressDeadline, CgroupDriver: o.CgroupDriver}
 		}
 	}
-	// Files of another tool in /etc/cni/net.d must not change what a command does.
+	// A command must not depend on another tool's files in /etc/cni/net.d.
 	o.Network.Plugin = cmp.Or(c.networkPlugin, c.process.getenv("CRISHIM_NETWORK_PLUGIN"), config.NetworkPlugin, o.Network.Plugin, shim.PluginBridge)
 	if _, err := parseNetworkPlugin(o.Network.Plugin); err != nil {
 		return o, Usagef("invalid CRISHIM_NETWORK_PLUGIN %s: %v", Quote(o.Network.Plugin), err)
@@ -249,7 +250,7 @@ func (c *Connector) nameNode(ctx context.Context) error {
 	return err
 }
 
-// aboutNode adds the node to an error, unless the list of failures does.
+// aboutNode adds the node to an error, unless the list of failures already names it.
 func (c *Connector) aboutNode(err error) error {
 	if c.printer.all != nil {
 		return err
@@ -263,7 +264,7 @@ const (
 	longDeadline = 10 * time.Minute
 )
 
-// deadline returns the limit of a node; 0 for none.
+// deadline returns the time limit of a node; 0 means no limit.
 func (c *Connector) deadline() time.Duration {
 	switch cluster := c.process.Cluster; {
 	case cluster != nil && cluster.One:
@@ -287,10 +288,10 @@ func (e *lateError) Error() string {
 	return fmt.Sprintf("no answer within %s", e.after)
 }
 
-// within limits the time of a node.
+// within runs do with the time limit of a node.
 func (c *Connector) within(ctx context.Context, do func(context.Context) error) error {
 	limit := c.deadline()
-	// A deadline of the context would end calls a little earlier, with errors of their own.
+	// A context deadline would make calls fail slightly earlier, with their own errors.
 	limited, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if limit > 0 {
@@ -307,7 +308,7 @@ func (c *Connector) within(ctx context.Context, do func(context.Context) error) 
 	return late
 }
 
-// withinOne limits the time of the only node, and names it in the error.
+// withinOne is within for the only node. It adds the node's name to a timeout.
 func (c *Connector) withinOne(ctx context.Context, do func(context.Context) error) error {
 	err := c.within(ctx, do)
 	if late := (*lateError)(nil); errors.As(err, &late) {

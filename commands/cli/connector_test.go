@@ -11,7 +11,7 @@ import (
 	"github.com/crishim/crishim/client/stream"
 )
 
-// A key of top acts on the runtime that -r names on the node.
+// TestRunLineOnANodeKeepsTheEndpoint: a key of top acts on the runtime that -r names on the node.
 func TestRunLineOnANodeKeepsTheEndpoint(t *testing.T) {
 	t.Parallel()
 	var got []string
@@ -36,7 +36,7 @@ func TestRunLineOnANodeKeepsTheEndpoint(t *testing.T) {
 	}
 }
 
-// A runtime of higher precedence that is there and does not answer is never passed over silently.
+// TestARuntimeThatHangsIsNamed: a runtime of higher precedence that does not answer is never skipped silently.
 func TestARuntimeThatHangsIsNamed(t *testing.T) {
 	t.Parallel()
 	conn := &client.Conn{

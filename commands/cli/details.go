@@ -24,8 +24,8 @@ const (
 	detailsAtOnce  = 16
 )
 
-// ContainerDetails asks for the status of containers. Containers that are gone meanwhile are missing
-// in the answer, and those whose call fails, with one error.
+// ContainerDetails returns the status of containers by id. Containers that have gone meanwhile are missing. Containers
+// whose call fails are missing too, and the error is one of their failures.
 func ContainerDetails(ctx context.Context, conn *client.Conn, containers []*runtimeapi.Container, verbose bool) (map[string]*runtimeapi.ContainerStatusResponse, error) {
 	return details(ctx, containers, (*runtimeapi.Container).GetId, func(ctx context.Context, id string) (*runtimeapi.ContainerStatusResponse, error) {
 		return conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: verbose})
@@ -70,7 +70,7 @@ func details[T, R any](ctx context.Context, things []T, id func(T) string, ask f
 	return answers, failed
 }
 
-// DetailsMissing warns that a list is shown without details. It fails after an interrupt.
+// DetailsMissing warns that a list lacks details. It fails after an interrupt.
 func DetailsMissing(ctx context.Context, p *Printer, what string, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return ctx.Err()
@@ -79,8 +79,9 @@ func DetailsMissing(ctx context.Context, p *Printer, what string, err error) err
 	return nil
 }
 
-// ReadPodState reads the state that sync or apply keeps of a pod: its probes, and why and how long a container
-// waits. It is nil for pods of other tools and of a remote runtime. sandboxes are the ids of the pod's sandboxes.
+// ReadPodState returns the state that sync or apply keeps of a pod: its probes, and why and how long a container
+// waits. The state is nil for pods of other tools and of a remote runtime. sandboxes are the ids of the pod's
+// sandboxes.
 func ReadPodState(p *Printer, dirs pod.Dirs, conn *client.Conn, uid string, sandboxes ...string) *kuberuntime.PodState {
 	if conn.Remote() != "" {
 		return nil
@@ -92,8 +93,8 @@ func ReadPodState(p *Printer, dirs pod.Dirs, conn *client.Conn, uid string, sand
 	return state
 }
 
-// ManagedPods returns the state that sync and apply keep of pods, and of the pods of containers, by the
-// sandbox's id.
+// ManagedPods returns the state that sync and apply keep of pods, and of the pods of containers, by the id of the
+// sandbox.
 func ManagedPods(p *Printer, dirs pod.Dirs, conn *client.Conn, pods []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) map[string]output.ManagedPod {
 	uids, managed := map[string]string{}, map[string]output.ManagedPod{}
 	for _, pod := range pods {
@@ -110,8 +111,8 @@ func ManagedPods(p *Printer, dirs pod.Dirs, conn *client.Conn, pods []*runtimeap
 	return managed
 }
 
-// UnmadePods returns rows for pods of sync and apply without a sandbox, and for manifests that sync cannot
-// read. pods are those of the runtime.
+// UnmadePods returns rows for pods of sync and apply without a sandbox, and for manifests that sync cannot read. pods
+// are the pods of the runtime.
 func UnmadePods(ctx context.Context, p *Printer, dirs pod.Dirs, conn *client.Conn, pods []*runtimeapi.PodSandbox, f *Filter) (rows []*runtimeapi.PodSandbox, known map[string]output.ManagedPod) {
 	known = map[string]output.ManagedPod{}
 	if conn.Remote() != "" {
@@ -160,8 +161,7 @@ func managedPod(state *kuberuntime.PodState) output.ManagedPod {
 	return p
 }
 
-// RecordEnd records the command that ends a container of sync or apply, so that why does not take the
-// end for a crash.
+// RecordEnd records the command that ends a container of sync or apply, so that why does not report a crash.
 func RecordEnd(p *Printer, dirs pod.Dirs, conn *client.Conn, c *runtimeapi.Container, command string) {
 	if conn.Remote() != "" {
 		return
@@ -176,7 +176,7 @@ func RecordEnd(p *Printer, dirs pod.Dirs, conn *client.Conn, c *runtimeapi.Conta
 	}
 }
 
-// PointToDescribe adds a hint below a table with a failure.
+// PointToDescribe prints a hint at describe below a table with a failure.
 func PointToDescribe(p *Printer, pod Source, id string) {
 	name := fmt.Sprintf("%.13s", id)
 	if pod.Pod != "" {

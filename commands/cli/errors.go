@@ -18,7 +18,7 @@ import (
 const (
 	exitFailed     = 1
 	ExitUsage      = 2
-	ExitOwnFailure = 125 // crishim failed where the command's status is passed on
+	ExitOwnFailure = 125 // crishim failed in a verb that passes on the command's status
 	ExitCannotRun  = 126 // as in a shell
 	ExitNotFound   = 127
 	exitSignals    = 128
@@ -70,7 +70,7 @@ func (e *nodeError) Hint() string { return e.Failure.Hint }
 // About names the argument that an error is about.
 func About(ref string, err error) error { return fmt.Errorf("%s: %w", ref, err) }
 
-// IsGone reports whether an error says that something does not exist.
+// IsGone reports whether an error is about an object that does not exist.
 func IsGone(err error) bool { return status.Code(err) == codes.NotFound }
 
 // UnlessGone returns err unless IsGone.
@@ -90,7 +90,7 @@ func Each(args []string, do func(arg string) error) error {
 	return errors.Join(errs...)
 }
 
-// Join is errors.Join, but returns a single error as it is.
+// Join is errors.Join, but returns a single error unchanged.
 func Join(errs ...error) error {
 	joined := errors.Join(errs...)
 	if all := Failures(joined); len(all) == 1 {
@@ -99,8 +99,7 @@ func Join(errs ...error) error {
 	return joined
 }
 
-// Failures splits an error of errors.Join. An error that wraps several others in a sentence of its own
-// is returned whole.
+// Failures splits an error of errors.Join. An error that wraps several errors in its own sentence is not split.
 func Failures(err error) []error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -163,10 +162,10 @@ func HintOf(err error) string {
 	return ""
 }
 
-// engineSays begins errors of Docker's client, which streams and cri-dockerd pass on.
+// engineSays is the prefix of errors from Docker's client. Streams and cri-dockerd pass it on.
 const engineSays = "Error response from daemon: "
 
-// WithoutStatusPrefix removes "rpc error: code = X desc = " and engineSays from a chain.
+// WithoutStatusPrefix removes "rpc error: code = X desc = " and engineSays from the errors of a chain.
 func WithoutStatusPrefix(err error) string {
 	text := err.Error()
 	var carrier interface {

@@ -13,7 +13,7 @@ import (
 	"github.com/crishim/crishim/commands/cli/argv"
 )
 
-// TestReportOfACleanUpThatFails: the status is the command's, and what is left is said all the same.
+// TestReportOfACleanUpThatFails: the exit status is the command's, and the error of the clean-up is still printed.
 func TestReportOfACleanUpThatFails(t *testing.T) {
 	t.Parallel()
 	var stderr strings.Builder
@@ -24,7 +24,7 @@ func TestReportOfACleanUpThatFails(t *testing.T) {
 	}
 }
 
-// TestReportOfAnEnginesError: nobody asks who says it, whether it comes with a status or in a stream.
+// TestReportOfAnEnginesError: the engine's prefix is removed from the error of a call and from the error of a stream.
 func TestReportOfAnEnginesError(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{

@@ -17,8 +17,7 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// Filter chooses containers or pods by flags. All of it is checked here, because some runtimes
-// ignore filters.
+// Filter selects containers or pods by flags. Every condition is checked here, because some runtimes ignore filters.
 type Filter struct {
 	ID              string // the beginning of the id
 	Name, namespace Pattern
@@ -132,7 +131,7 @@ func (f *Filter) Given() bool {
 // Last returns the number of --last or --latest, 0 for all.
 func (f *Filter) Last() int { return f.last }
 
-// LastHint returns a hint if -n has a number that is no namespace: it is --last in crictl and docker.
+// LastHint returns a hint if the value of -n is a number and not a namespace: -n is --last in crictl and docker.
 func (f *Filter) LastHint(ctx context.Context, conn *client.Conn) string {
 	n := f.In.Namespace
 	if _, err := strconv.ParseUint(n, 10, 16); err != nil {
@@ -229,7 +228,7 @@ func (f *Filter) Containers(ctx context.Context, conn *client.Conn) ([]*runtimea
 		}
 		return f.pod != "" && c.GetPodSandboxId() != request.GetPodSandboxId() || f.image != "" && !slices.ContainsFunc(images, made)
 	})
-	// Containers that no kubelet made have no label with the namespace; their sandbox has it.
+	// Containers without the kubelet's labels have no namespace. Their sandbox has it.
 	var pods map[string]*runtimeapi.PodSandboxMetadata
 	if f.namespace.Regexp != nil || f.In.Namespace != "" {
 		if pods, err = PodNames(ctx, conn); err != nil {

@@ -156,7 +156,7 @@ func (f imageFilter) byLabel(ctx context.Context, conn *client.Conn, images []*r
 					Config struct{ Labels map[string]string }
 				}
 			}
-			if res.GetImage() == nil { // it is gone
+			if res.GetImage() == nil { // removed meanwhile
 				return nil
 			}
 			if err := json.Unmarshal([]byte(res.GetInfo()["info"]), &info); err != nil || info.ImageSpec == nil {
@@ -179,8 +179,8 @@ func (f imageFilter) byLabel(ctx context.Context, conn *client.Conn, images []*r
 	return kept, nil
 }
 
-// applyCrictl filters as crictl does: reference matches the repository of the first digest only; an
-// unknown image of before and since leaves all.
+// applyCrictl filters as crictl does: reference matches only the repository of the first digest, and an unknown image
+// of before or since keeps all images.
 func (f imageFilter) applyCrictl(images []*runtimeapi.Image) []*runtimeapi.Image {
 	at := func(i *runtimeapi.Image) bool {
 		switch {
@@ -226,8 +226,8 @@ func isNamed(image *runtimeapi.Image, name string) bool {
 	})
 }
 
-// WithNames returns images with the tags alone that ref names, as docker lists them. An image that is named by id or
-// digest keeps all.
+// WithNames returns images with only the tags that ref names, as docker lists them. An image named by id or digest
+// keeps all tags.
 func WithNames(images []*runtimeapi.Image, ref string) []*runtimeapi.Image {
 	out := slices.Clone(images)
 	for i, image := range images {
@@ -247,15 +247,16 @@ func ImageName(image *runtimeapi.Image) string {
 	return slices.Concat(image.GetRepoTags(), image.GetRepoDigests(), []string{image.GetId()})[0]
 }
 
-// noImage is the error about an image that does not exist, which is no error in CRI.
+// noImage is the error about a missing image, for which CRI has an answer without an error.
 type noImage struct{ ref string }
 
 func (e noImage) Error() string { return "no such image " + Quote(e.ref) }
 
-// GRPCStatus returns the code of other objects that do not exist.
+// GRPCStatus returns NotFound, as for other missing objects.
 func (e noImage) GRPCStatus() *status.Status { return status.New(codes.NotFound, e.Error()) }
 
-// ImageStatus asks for an image, which must exist. pull adds how to get it to the error.
+// ImageStatus returns the status of an image, and fails if the image does not exist. With pull, the error has a hint
+// how to pull the image.
 func ImageStatus(ctx context.Context, conn *client.Conn, ref string, verbose, pull bool) (*runtimeapi.ImageStatusResponse, error) {
 	res, err := conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}, Verbose: verbose})
 	if err == nil && res.GetImage() == nil {

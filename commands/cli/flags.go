@@ -15,10 +15,10 @@ import (
 	urfave "github.com/urfave/cli/v2"
 )
 
-// A flag is bound to a field of its verb's options where it is declared, and is not read by name again.
+// The declaration of a flag binds it to a field of its verb's options. The flag is not read by name again.
 
-// boolFlag and stringFlag have a Names of their own because urfave's puts every name through a regular
-// expression at each lookup, which takes a fortieth of a short command.
+// boolFlag and stringFlag have their own Names, because urfave's matches every name against a regular expression at
+// each lookup. The matching takes a fortieth of the time of a short command.
 type boolFlag struct{ *urfave.BoolFlag }
 
 func (f boolFlag) Names() []string { return append([]string{f.Name}, f.Aliases...) }
@@ -55,13 +55,13 @@ func IntFlag[T int | int64](to *T, name, usage string, aliases ...string) urfave
 	return flag.Number()
 }
 
-// typedFlag is a flag with a parser, whose errors are wrong usage.
+// typedFlag is a flag with a parser. Errors of the parser are wrong usage.
 type typedFlag struct {
 	*urfave.GenericFlag
 	text     *flagText
 	Words    []string // the values that completion offers
 	Repeated bool
-	number   bool // crictl words a mistake as urfave does
+	number   bool // crictl reports a wrong value in urfave's words
 
 	placeholder string // for the value, if the usage marks no word
 }
@@ -71,7 +71,7 @@ type flagText struct {
 	err  error
 }
 
-// Set reads the text of the flag. urfave sets the other names of the flag to what Serialize returns.
+// Set reads the text of the flag. urfave then sets the other names of the flag to the result of Serialize.
 func (t *flagText) Set(text string) error {
 	if text != alreadySet {
 		t.err = t.read(text)
@@ -81,7 +81,7 @@ func (t *flagText) Set(text string) error {
 
 func (*flagText) String() string { return "" }
 
-// Serialize returns what stands for the text under the flag's other names.
+// Serialize returns a placeholder for the text, so that the flag's other names do not parse it again.
 func (*flagText) Serialize() string { return alreadySet }
 
 const alreadySet = "\x00already set"
@@ -101,13 +101,13 @@ func (f *typedFlag) Number() *typedFlag {
 	return f
 }
 
-// NewTyped returns a flag whose text read takes.
+// NewTyped returns a flag that passes its text to read.
 func NewTyped(read func(string) error, name, usage string, aliases []string) *typedFlag {
 	text := &flagText{read: read}
 	return &typedFlag{GenericFlag: &urfave.GenericFlag{Name: name, Aliases: aliases, Usage: usage, Value: text}, text: text}
 }
 
-// Typed returns a flag that parse reads.
+// Typed returns a flag that stores the result of parse in *to.
 func Typed[T any](to *T, parse func(string) (T, error), name, usage string, aliases ...string) *typedFlag {
 	return NewTyped(func(text string) error {
 		value, err := parse(text)
@@ -239,12 +239,12 @@ func Exactly(text string) Pattern {
 	return Pattern{regexp.MustCompile("^" + regexp.QuoteMeta(text) + "$")}
 }
 
-// Without returns flags without those of these first names.
+// Without returns flags except the flags with these first names.
 func Without(flags []urfave.Flag, names ...string) []urfave.Flag {
 	return slices.DeleteFunc(flags, func(f urfave.Flag) bool { return slices.Contains(names, f.Names()[0]) })
 }
 
-// Unaliased removes the short names of flags.
+// Unaliased removes the short names of the named flags.
 func Unaliased(flags []urfave.Flag, names ...string) []urfave.Flag {
 	for _, flag := range flags {
 		if !slices.Contains(names, flag.Names()[0]) {

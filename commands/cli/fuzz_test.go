@@ -8,7 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// FuzzFlagValues: what flags of several verbs hold is wrong usage, or something that makes sense.
+// FuzzFlagValues: any value of a flag is either wrong usage or parsed to a valid value.
 func FuzzFlagValues(f *testing.F) {
 	for _, text := range []string{
 		"dangling=true", "reference=[", "before=", "since=a", "1.5", "-1s", "1e300", "NaN", "9223372036854775807s", "0x10", "1h2m",

@@ -19,7 +19,7 @@ func newParts(p *Process, compat bool) parts {
 	return parts{in: in, printer: in.Printer, connector: NewConnector(in), nodes: nodes{parallel: 64}}
 }
 
-// globalFlags returns the flags before the verb, which in their long form may also stand after it.
+// globalFlags returns the flags that stand before the verb. In their long form they may also follow the verb.
 func (p *parts) globalFlags() []urfave.Flag {
 	c, out, t, n := p.connector, p.printer, p.connector.tracing, &p.nodes
 	return []urfave.Flag{
@@ -49,7 +49,7 @@ func (p *parts) globalFlags() []urfave.Flag {
 	}
 }
 
-// readGlobals checks the global flags, and starts what they ask for.
+// readGlobals checks the global flags, and starts tracing and profiling if they are requested.
 func (p *parts) readGlobals(c *urfave.Context) error {
 	if retries := p.connector.maxRetries; c.IsSet("max-retries") && retries < -1 {
 		return Invalid("max-retries", retries, "must be 0 or more, or -1 for no end")

@@ -25,7 +25,6 @@ const (
 	helpName  = 28 // the widest column of flags and commands
 )
 
-// write writes the page.
 func (h *Help) write(out *Printer) error {
 	p := &page{width: max(cmp.Or(out.Width(), helpWidth), helpLeast), crictl: out.Compat}
 	switch {
@@ -192,7 +191,7 @@ func FlagUsage(f urfave.Flag) string {
 		return ""
 	}
 	usage := strings.ReplaceAll(d.GetUsage(), "`", "")
-	// The usage says what 0 and -1 mean, and has longer defaults itself.
+	// The usage explains 0 and -1, and has longer defaults itself.
 	if text := d.GetDefaultText(); d.TakesValue() && !slices.Contains([]string{"", "0", "-1"}, text) && !strings.Contains(usage, "(default ") {
 		usage += " (default " + strings.Trim(text, `"`) + ")"
 	}

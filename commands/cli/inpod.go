@@ -19,10 +19,10 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// This file runs in the pods of kubectl-crishim, by the hidden verbs of package kube.
+// The code of this file runs in the pods of kubectl-crishim, which start it with the hidden verbs of package kube.
 
-// idle keeps a container running for execs, until a signal or until nothing listens at the mounted socket:
-// a runtime that is started again has another socket, which the next container gets.
+// idle keeps a container running for execs, until a signal or until nothing listens at the mounted socket. A restarted
+// runtime has a new socket, which only the next container gets.
 func idle(ctx context.Context, p *Process) int {
 	endpoint, err := client.ParseEndpoint(p.getenv("CONTAINER_RUNTIME_ENDPOINT"))
 	if err != nil || endpoint.Network != "unix" {
@@ -34,7 +34,7 @@ func idle(ctx context.Context, p *Process) int {
 		case errors.Is(err, syscall.ECONNREFUSED):
 			NewPrinter(p).Note("crishim: nothing listens at %s any more", endpoint.Address)
 			return exitFailed
-		case err == nil: // the runtime closes it when it ends, or after a time without a call
+		case err == nil: // the runtime closes the connection when it ends, or after a time without a call
 			stop := context.AfterFunc(ctx, func() { conn.Close() })
 			conn.Read(make([]byte, 1)) //nolint:errcheck // nothing comes
 			stop()
@@ -53,8 +53,8 @@ const (
 	relayConnects = 30 * time.Second // as long as a client waits for its relay
 )
 
-// relay copies between the standard streams and the runtime's socket, or a TCP address of the loopback. It
-// ends with the other side, because an exec cannot end its output alone.
+// relay copies between the standard streams and the runtime's socket, or a TCP address of the loopback. It ends when
+// the other side ends, because an exec cannot end its output alone.
 func relay(ctx context.Context, args []string, p *Process) error {
 	conn, end, err := dialRelayed(ctx, args, p)
 	if err != nil {
@@ -83,7 +83,7 @@ func dialRelayed(ctx context.Context, args []string, p *Process) (conn net.Conn,
 	if len(args) < 2 {
 		own := *p
 		own.ConnectTimeout = cmp.Or(p.ConnectTimeout, relayConnects)
-		runtime, err := NewConnector(NewInvocation(&own, false)).Connect(ctx) // which starts the embedded dockershim where there is only Docker
+		runtime, err := NewConnector(NewInvocation(&own, false)).Connect(ctx) // starts the embedded dockershim if there is only Docker
 		if err != nil {
 			return nil, nil, err
 		}
@@ -100,8 +100,8 @@ func dialRelayed(ctx context.Context, args []string, p *Process) (conn net.Conn,
 	return conn, func() { conn.Close() }, err
 }
 
-// attend removes kube.NodeWord from a command line, and returns the process that it runs in. The end of standard input
-// interrupts it.
+// attend removes kube.NodeWord and its value from a command line, and returns the process for the command line. The
+// end of standard input interrupts the command line.
 func attend(p *Process, args []string, left *atomic.Bool, signals chan<- os.Signal) (*Process, []string) {
 	own := *p
 	if len(args) < 3 {
@@ -122,7 +122,7 @@ func attend(p *Process, args []string, left *atomic.Bool, signals chan<- os.Sign
 		left.Store(true)
 		select {
 		case signals <- syscall.SIGINT:
-		default: // others have come
+		default: // another signal is pending
 		}
 	}()
 	return &own, slices.Delete(slices.Clone(args), 1, 3)

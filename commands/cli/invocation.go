@@ -9,14 +9,14 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// Invocation is one command line, as it was typed in a process. Checks of a verb's arguments read it.
+// Invocation is one command line of a process. The checks of a verb's arguments read it.
 type Invocation struct {
 	*Process
-	Printer *Printer // for warnings, and for what a result looks like
+	Printer *Printer // for warnings, and for the format of results
 	Compat  bool     // crictl's defaults, output and exit codes
 
 	line    argv.Line
-	several bool            // it is for several endpoints
+	several bool            // the command line is for several endpoints
 	merged  *output.Options // of the results of several endpoints
 	run     func(ctx context.Context, p *Process, args []string) int
 }
@@ -32,14 +32,14 @@ func (in *Invocation) setCompat(compat bool) { in.Compat, in.Printer.Compat = co
 // IsCrictlRun reports whether a command line of run has crictl's form, CONTAINER-CONFIG POD-CONFIG.
 func (in *Invocation) IsCrictlRun() bool { return in.line.IsCrictlRun() }
 
-// Flags that RunLine does not pass on. Without a cluster it sets the endpoints itself.
+// RunLine does not pass on these flags. Without a cluster it sets the endpoints itself.
 var (
 	ownFlags      = []string{"error-format", "color", "profile-cpu", "profile-mem"}
 	endpointFlags = []string{"runtime-endpoint", "image-endpoint"}
 )
 
-// RunLine runs another command line in a process, on the runtime of a verb and with its global flags, and returns the exit
-// status.
+// RunLine runs another command line in a process, on the runtime of a verb and with the verb's global flags, and
+// returns the exit status.
 func (in *Invocation) RunLine(ctx context.Context, p Process, conn *client.Conn, args ...string) int {
 	line, left := []string{"crishim"}, ownFlags
 	if in.Cluster == nil {

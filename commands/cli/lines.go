@@ -55,7 +55,7 @@ func (w *LineWriter) Flush() error {
 	return err
 }
 
-// safeLines sanitises lines on a terminal, so that those of a node cannot look like another node's.
+// safeLines sanitises lines on a terminal, so that the lines of a node cannot look like another node's.
 type safeLines struct {
 	io.Writer
 	terminal bool

@@ -36,7 +36,7 @@ func TestLineWriter(t *testing.T) {
 	}
 }
 
-// TestALineOfOutputWithoutAnEnd: a writer keeps no more of a line than is shown as one.
+// TestALineOfOutputWithoutAnEnd: a writer buffers at most maxLine bytes of a line.
 func TestALineOfOutputWithoutAnEnd(t *testing.T) {
 	var out bytes.Buffer
 	w := NewLineWriter(&out, new(sync.Mutex), "web: ")

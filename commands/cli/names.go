@@ -33,7 +33,7 @@ func (w *Within) ContainerFlag() urfave.Flag {
 	return StringFlag(&w.Container, "container", "the container `NAME` of the pod that is named", "c")
 }
 
-// InNamespace returns ref with the namespace.
+// InNamespace returns ref with the namespace, unless ref has a namespace itself.
 func (w *Within) InNamespace(ref string) string {
 	if w.Namespace == "" || strings.Contains(ref, "/") {
 		return ref
@@ -41,7 +41,7 @@ func (w *Within) InNamespace(ref string) string {
 	return w.Namespace + "/" + ref
 }
 
-// Query returns the lookup of ref.
+// Query returns the lookup of ref with these flags.
 func (w *Within) Query(ref string, want client.Want) client.Query {
 	return client.Query{Ref: ref, Want: want, Namespace: w.Namespace, Container: w.Container, ContainerFlag: w.hasContainer}
 }
@@ -79,7 +79,7 @@ func (s Source) PodRef() string {
 // ContainerName returns a container's name in messages.
 func ContainerName(c *runtimeapi.Container) string { return SourceOf(c).Name() }
 
-// title returns a name with the beginning of the id, which tells attempts apart.
+// title returns a name with the beginning of the id, because all attempts have the same name.
 func title(name, id string) string { return fmt.Sprintf("%s (%.13s)", name, id) }
 
 // PodPath returns namespace/name of a pod.
@@ -100,8 +100,8 @@ func PodNames(ctx context.Context, conn *client.Conn) (map[string]*runtimeapi.Po
 	return names, nil
 }
 
-// NamePods returns containers with the labels of their pods' names, which those without a kubelet
-// lack.
+// NamePods returns containers with the labels of their pods' names. It adds the labels to containers that were created
+// without them.
 func NamePods(ctx context.Context, conn *client.Conn, containers []*runtimeapi.Container) []*runtimeapi.Container {
 	unnamed := func(c *runtimeapi.Container) bool { return c.GetLabels()[kube.LabelPodName] == "" }
 	if !slices.ContainsFunc(containers, unnamed) {
@@ -124,7 +124,7 @@ func NamePods(ctx context.Context, conn *client.Conn, containers []*runtimeapi.C
 	return named
 }
 
-// NeedNamespaces reports whether pods of one name are in several namespaces.
+// NeedNamespaces reports whether pods of the same name are in several namespaces.
 func NeedNamespaces(containers []*runtimeapi.Container) bool {
 	seen := map[string]string{}
 	for _, c := range containers {

@@ -20,13 +20,13 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// With several endpoints a verb runs on a connection to each of them, with a printer of its own. The results
-// are collected in output.Parts and shown once, with the node; lines of text begin with the node.
+// With several endpoints, a verb runs once for each of them, with its own connection and printer. The results are
+// collected in output.Parts and shown once, with the node; lines of text begin with the node.
 
-// nodes has the endpoints of a command line for more than one.
+// nodes holds the endpoints of a command line for several endpoints.
 type nodes struct {
 	what  string          // host, endpoint, node; "" for one endpoint
-	toOne string          // the beginning of a command line for one of them
+	toOne string          // the beginning of a command line for a single endpoint
 	all   []namedEndpoint // nil to ask the cluster
 
 	// Flags.
@@ -36,7 +36,7 @@ type nodes struct {
 	yes       bool
 }
 
-// read reads the endpoints of a command line for several, and checks whether the verb runs there.
+// read reads the endpoints of a command line, and checks whether the verb runs on several.
 func (n *nodes) read(c *urfave.Context, in *Invocation, connector *Connector) error {
 	hosts := c.IsSet(flagHosts) || c.IsSet(flagHostsFile)
 	switch {
@@ -100,7 +100,7 @@ func (n *nodes) readEndpoints(endpoints []string, hosts bool, home string) error
 	return err
 }
 
-// add adds an endpoint unless it is there.
+// add adds an endpoint unless it is already in the list.
 func (n *nodes) add(one namedEndpoint) {
 	if !slices.ContainsFunc(n.all, func(other namedEndpoint) bool { return other.endpoint == one.endpoint }) {
 		n.all = append(n.all, one)
@@ -210,9 +210,10 @@ func runThere(ctx context.Context, args []string, in *Invocation, c *Connector) 
 	})
 }
 
-// streamsThere returns streams that show a node's output as data of that node. Standard error has the node before
-// each line, or in the JSON of --error-format, so that nothing there looks like crishim's own message. On a terminal the result
-// keeps its colours and no other control character. Logs, of which standard error has a part, are the same as without a cluster.
+// streamsThere returns streams that show a node's output as data of that node. Standard error has the node before each
+// line, or in the JSON of --error-format, so that no line looks like crishim's own message. On a terminal the result
+// keeps its colours and no other control character. Logs are written as without a cluster, because a part of them is
+// on standard error.
 func streamsThere(args []string, in *Invocation, node string) (streams stream.Streams, flush func() error) {
 	p, logs := in.Printer, in.line.Verb == "logs"
 	streams = stream.Streams{In: in.In, Out: p.Out, Err: p.Err}
@@ -234,7 +235,7 @@ func streamsThere(args []string, in *Invocation, node string) (streams stream.St
 	return streams, func() error { return Join(out.Flush(), errs.Flush()) }
 }
 
-// nodeFailures adds the node to lines of --error-format=json, and puts it before others.
+// nodeFailures adds the node to lines of --error-format=json, and prefixes other lines with the node.
 type nodeFailures struct {
 	io.Writer
 	node string
@@ -259,7 +260,7 @@ func (w nodeFailures) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// failureOf joins the errors of a node to one failure of one line.
+// failureOf joins the errors of a node into one failure of a single line.
 func failureOf(p *Printer, err error) *Failure {
 	var one *Failure
 	var messages []string
@@ -283,7 +284,7 @@ func failureOf(p *Printer, err error) *Failure {
 // maxHints limits the hints for the failures of many nodes.
 const maxHints = 3
 
-// failuresOf returns an error for each node that failed. For people, the last one has the hints.
+// failuresOf returns an error for each node that failed. For people, the last error has the hints.
 func failuresOf(failures []*Failure, forPrograms bool) error {
 	var failed []error
 	var last *nodeError
@@ -304,7 +305,7 @@ func failuresOf(failures []*Failure, forPrograms bool) error {
 	return Join(failed...)
 }
 
-// wantsJSONErrors looks for --error-format=json in a command line that cannot be read.
+// wantsJSONErrors reports whether a command line that cannot be parsed has --error-format=json.
 func wantsJSONErrors(args []string) bool {
 	for i, arg := range args {
 		name, value, joined := strings.Cut(arg, "=")

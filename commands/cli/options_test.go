@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// TestClientOptions: flags and environment go before the config file, also with the value zero.
+// TestClientOptions: flags and environment win over the config file, also with a zero value.
 func TestClientOptions(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "crictl.yaml")

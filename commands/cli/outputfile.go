@@ -11,16 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outputFile is a file that appears at its path when it is complete. Until then it has no name, so that a process that is
-// killed leaves nothing.
+// outputFile is a file that appears at its path when it is complete. Until then it has no name, so that a killed
+// process leaves nothing behind.
 type outputFile struct {
 	*os.File
 	path    string
 	unnamed bool
-	temp    string // its name until it is complete, on file systems that have no unnamed files
+	temp    string // its name until it is complete, on file systems without unnamed files
 }
 
-// CheckOutput checks the value of --output for an archive; "" and "-" are standard output, which may be a terminal.
+// CheckOutput checks the value of --output for an archive; "" and "-" are standard output, which must not be a
+// terminal.
 func CheckOutput(terminal bool, path string) error {
 	dir := filepath.Dir(path)
 	switch {
@@ -36,7 +37,7 @@ func CheckOutput(terminal bool, path string) error {
 	return nil
 }
 
-// WriteOutput has write fill a file that is created first, or standard output.
+// WriteOutput calls write with standard output, or with a file that it creates first.
 func WriteOutput(out io.Writer, path string, write func(io.Writer) error) error {
 	if path == "" || path == "-" {
 		return write(out)
@@ -52,8 +53,8 @@ func WriteOutput(out io.Writer, path string, write func(io.Writer) error) error 
 	return file.Commit()
 }
 
-// createOutput creates a file for a path, where Commit replaces a file or a symbolic link that is there. A pipe, a device or a
-// socket is refused: it may be another user's, and "-" with a redirection is there for one's own.
+// createOutput creates the file for a path. Commit replaces an existing file or symbolic link. A pipe, a device or a
+// socket is refused, because it may belong to another user. A user writes to a pipe with "-" and a redirection.
 func createOutput(path string) (*outputFile, error) {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink {
 		return nil, WithHint(fmt.Errorf("%s is there and is no regular file", path), "- writes to standard output, which the shell can redirect: `-o - >%s`", path)
@@ -73,7 +74,7 @@ func createOutput(path string) (*outputFile, error) {
 	return &outputFile{File: f, path: path, temp: f.Name()}, nil
 }
 
-// Commit gives the file its name.
+// Commit renames the file to its path.
 func (o *outputFile) Commit() error {
 	if o.unnamed {
 		o.temp = filepath.Join(filepath.Dir(o.path), fmt.Sprintf(".%s-%d", filepath.Base(o.path), os.Getpid()))
@@ -92,7 +93,7 @@ func (o *outputFile) Commit() error {
 	return nil
 }
 
-// Close leaves nothing of a file that was not committed. It may be called after Commit.
+// Close removes a file that was not committed. It may be called after Commit.
 func (o *outputFile) Close() {
 	_ = o.File.Close()
 	if o.temp != "" {
@@ -100,7 +101,7 @@ func (o *outputFile) Close() {
 	}
 }
 
-// IsFile reports whether path is a file, and no directory.
+// IsFile reports whether path exists and is not a directory.
 func IsFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && !info.IsDir()

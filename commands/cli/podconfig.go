@@ -38,24 +38,25 @@ func CompletePod(pod *runtimeapi.PodSandboxConfig) {
 // NewUID returns a random UUID.
 func NewUID() string { return string(uuid.NewUUID()) }
 
-// RunPod makes a pod, with a directory for its logs if it has none.
+// RunPod creates a pod, with a directory for its logs if the configuration has none.
 func RunPod(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandboxConfig, handler string, opts ...grpc.CallOption) (string, error) {
 	given, before := pod.LogDirectory, ExistingOwnLogs(conn, pod.GetMetadata())
 	if err := completeLogs(conn, pod); err != nil {
 		return "", err
 	}
 	res, err := conn.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: pod, RuntimeHandler: handler}, opts...)
-	if err != nil && given == "" && before == "" && pod.LogDirectory != "" { // else they are those of the pod that has the name
+	if err != nil && given == "" && before == "" && pod.LogDirectory != "" { // else the logs belong to the existing pod of that name
 		err = Join(err, RemoveOwnLogs(conn, pod.GetMetadata()))
 	}
 	return res.GetPodSandboxId(), err
 }
 
-// OwnLogs has the logs of pods whose configuration names no directory, without which a runtime keeps no
-// logs. rmp removes them. Tests change it.
+// OwnLogs is the directory for the logs of pods whose configuration names no log directory. Without a log directory, a
+// runtime keeps no logs. rmp removes the logs. Tests change OwnLogs.
 var OwnLogs = "/var/log/crishim"
 
-// completeLogs sets a log directory if this user may make it. The embedded shim needs none, and a remote runtime has none.
+// completeLogs sets a log directory if this user may create it. The embedded shim needs no log directory, and a remote
+// runtime has none here.
 func completeLogs(conn *client.Conn, pod *runtimeapi.PodSandboxConfig) error {
 	if pod.LogDirectory != "" || conn.Embedded || conn.Remote() != "" || os.Geteuid() != 0 {
 		return nil
@@ -70,8 +71,8 @@ func completeLogs(conn *client.Conn, pod *runtimeapi.PodSandboxConfig) error {
 // maxFileName is Linux's limit for the name of a file, in bytes.
 const maxFileName = 255
 
-// ownLogDirectory returns a directory in OwnLogs. A runtime may list pods with any text as name and uid,
-// so a slash cannot lead to the directory of another pod, which rmp would remove.
+// ownLogDirectory returns a directory in OwnLogs. A runtime may return any text as name and uid: a slash must not lead
+// to the directory of another pod, which rmp would remove.
 func ownLogDirectory(m *runtimeapi.PodSandboxMetadata) string {
 	name := m.GetNamespace() + "_" + m.GetName() + "_" + m.GetUid()
 	if len(name) > maxFileName || strings.ContainsAny(name, "/\x00") {
@@ -80,7 +81,7 @@ func ownLogDirectory(m *runtimeapi.PodSandboxMetadata) string {
 	return filepath.Join(OwnLogs, name)
 }
 
-// ExistingOwnLogs returns the log directory that completeLogs made, "" if it made none.
+// ExistingOwnLogs returns the log directory that completeLogs created, or "".
 func ExistingOwnLogs(conn *client.Conn, m *runtimeapi.PodSandboxMetadata) string {
 	if own := ownLogDirectory(m); conn.Remote() == "" && IsDir(own) {
 		return own
@@ -88,7 +89,7 @@ func ExistingOwnLogs(conn *client.Conn, m *runtimeapi.PodSandboxMetadata) string
 	return ""
 }
 
-// RemoveOwnLogs removes the log directory that completeLogs made.
+// RemoveOwnLogs removes the log directory that completeLogs created.
 func RemoveOwnLogs(conn *client.Conn, m *runtimeapi.PodSandboxMetadata) error {
 	if conn.Remote() != "" {
 		return nil
@@ -105,7 +106,7 @@ func CancelFlag(to *time.Duration) urfave.Flag {
 	return DurationFlag(to, "cancel-timeout", "timeout of each request: 5, 5s, 1m", "T")
 }
 
-// Limited puts --cancel-timeout in the place of the usual limit of a request.
+// Limited replaces the usual time limit of a request with --cancel-timeout.
 func Limited(d time.Duration) grpc.CallOption { return client.Timeout(d, "--cancel-timeout") }
 
 // DryRunFlag returns --dry-run of the verbs that send one request.
@@ -151,8 +152,8 @@ func ReadPodFile(stdin io.Reader, path string) (*runtimeapi.PodSandboxConfig, er
 	return pod, checkPod(name, pod)
 }
 
-// ReadContainerFile reads a container's configuration, and reports whether it sets the attempt, which
-// the message does not tell from 0.
+// ReadContainerFile reads a container's configuration, and reports whether the file sets the attempt. In the message,
+// an attempt of 0 and no attempt are equal.
 func ReadContainerFile(stdin io.Reader, path string) (container *runtimeapi.ContainerConfig, attempt bool, err error) {
 	container = &runtimeapi.ContainerConfig{}
 	name, doc, err := readMessage(stdin, path, container)

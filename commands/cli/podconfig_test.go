@@ -11,8 +11,8 @@ import (
 	"github.com/crishim/crishim/client"
 )
 
-// TestOwnLogsStayWhereTheyAre: whatever a runtime says that its pods are called,
-// rmp takes away the directory of that pod and nothing else.
+// TestOwnLogsStayWhereTheyAre: for any pod name from a runtime, rmp removes the log directory of that pod and nothing
+// else.
 func TestOwnLogsStayWhereTheyAre(t *testing.T) {
 	before := OwnLogs
 	OwnLogs = filepath.Join(t.TempDir(), "logs") // not the machine's

@@ -19,8 +19,8 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// Printer writes results to standard output, and notes, warnings and errors to standard error. Each of several nodes has one
-// of its own, whose output is collected.
+// Printer writes results to standard output, and notes, warnings and errors to standard error. Each of several nodes
+// has its own Printer, whose output is collected.
 type Printer struct {
 	Out, Err                 io.Writer
 	OutTerminal, ErrTerminal bool
@@ -43,12 +43,12 @@ func NewPrinter(p *Process) *Printer {
 	return &Printer{Out: p.Out, Err: p.Err, OutTerminal: p.OutTerminal, ErrTerminal: p.ErrTerminal, process: p, mu: new(sync.Mutex)}
 }
 
-// forNode returns a printer for one of several nodes. Its output goes to these writers.
+// forNode returns a printer for one of several nodes, which writes to out and err.
 func (p *Printer) forNode(node string, out, err io.Writer, try bool) *Printer {
 	return &Printer{Out: out, Err: err, Compat: p.Compat, process: p.process, mu: new(sync.Mutex), debug: p.debug, color: p.color, errorFormat: p.errorFormat, node: node, all: p, try: try}
 }
 
-// To returns a printer to other writers.
+// To returns a copy of the printer that writes to out and err.
 func (p *Printer) To(out, err io.Writer) *Printer {
 	other := *p
 	other.Out, other.Err = out, err
@@ -69,7 +69,7 @@ func (p *Printer) Width() int {
 	return p.process.Width()
 }
 
-// Color reports whether the result is written in colours.
+// Color reports whether results have colours.
 func (p *Printer) Color() bool {
 	switch p.color {
 	case "always":
@@ -83,12 +83,13 @@ func (p *Printer) Color() bool {
 // dumb reports whether the terminal can only write lines.
 func (p *Printer) dumb() bool { return p.process.getenv("TERM") == "dumb" }
 
-// Progress returns where the progress of pulls is drawn.
+// Progress returns the options for drawing the progress of pulls.
 func (p *Printer) Progress() progress.Options {
 	return progress.Options{Out: p.Err, Terminal: p.ErrTerminal && !p.dumb(), Width: p.Width()}
 }
 
-// ProgressLines returns where the progress of pulls is written as lines, because steps of several pods are printed meanwhile.
+// ProgressLines returns the options for writing the progress of pulls as lines, because steps of several pods are
+// printed meanwhile.
 func (p *Printer) ProgressLines() progress.Options {
 	return progress.Options{Out: NewLineWriter(p.Err, p.mu, "")}
 }
@@ -175,8 +176,8 @@ func (p *Printer) say(kind string, f failure) {
 	WriteHint(p.Err, f.Hint)
 }
 
-// describe returns the fields of an error. Its code is the gRPC code, or a code of crishim for errors
-// without a call (docs/exit-codes.md).
+// describe returns the fields of an error. The code is the gRPC code, or crishim's own for errors without a call
+// (docs/exit-codes.md).
 func (p *Printer) describe(err error) failure {
 	var node *nodeError
 	if errors.As(err, &node) {
@@ -203,8 +204,8 @@ func (p *Printer) describe(err error) failure {
 	return f
 }
 
-// Sentence returns an error for people: sanitised, in one line, with a list below it if the error has
-// one, and without gRPC's prefix unless --debug is given.
+// Sentence returns an error for people: sanitised, in one line, followed by the error's list if it has any, and
+// without gRPC's prefix unless --debug is given.
 func (p *Printer) Sentence(err error) string {
 	text := err.Error()
 	if !p.debug {
@@ -227,8 +228,8 @@ func (p *Printer) Sentence(err error) string {
 // AtOnce limits parallel removals and pulls.
 const AtOnce = 8
 
-// InParallel calls do for all items, up to limit at once. Output and failures are in the order of the
-// items; in crictl, output is in the order of completion.
+// InParallel calls do for all items, up to limit at once. Output and failures are in the order of the items. With
+// --compat=crictl, output is in the order of completion.
 func InParallel[T any](p *Printer, items []T, limit int, do func(*Printer, T) error) error {
 	errs := make([]error, len(items)+1)
 	said := make([]bytes.Buffer, len(items))

@@ -22,8 +22,8 @@ import (
 	"github.com/crishim/crishim/shim"
 )
 
-// Process has what a command line finds in its process: streams, terminals, environment and clock, and how runtimes are
-// reached from it.
+// Process holds the surroundings of a command line: streams, terminals, environment, clock, and the ways to reach
+// runtimes.
 type Process struct {
 	Version   string // crishim's own, from the linker
 	In        io.Reader
@@ -34,12 +34,12 @@ type Process struct {
 	AskPassword func(ctx context.Context, prompt string) (string, error)
 	// Exit ends the process at a second interrupt; nil in tests.
 	Exit func(int)
-	// Which streams are terminals.
+	// These streams are terminals.
 	InTerminal, OutTerminal, ErrTerminal bool
 	// Width returns the terminal's present width in cells; 0 if there is no terminal.
 	Width func() int
 
-	// StartShim starts the embedded dockershim where there is only Docker.
+	// StartShim starts the embedded dockershim if there is only Docker.
 	StartShim func(context.Context, client.Engine, shim.Options) (client.Shim, error)
 	// Cluster reaches the nodes of a cluster; nil if the command line is not for nodes.
 	Cluster *Cluster
@@ -48,7 +48,7 @@ type Process struct {
 	CompleteTimeout time.Duration
 	// ConnectTimeout is the default of --connect-timeout; 0 means the client's own limit.
 	ConnectTimeout time.Duration
-	// StatsSecond is how long a second of --seconds is; 0 means a second.
+	// StatsSecond is the length of a second of --seconds; 0 means a second.
 	StatsSecond time.Duration
 	// ConfigFile is the default config file. If it does not exist, a file next to Executable is
 	// read. Tests leave both empty.
@@ -79,7 +79,7 @@ func SystemProcess(version string) *Process {
 	}
 }
 
-// startShim starts the embedded dockershim on an engine that was found.
+// startShim starts the embedded dockershim on a discovered engine.
 func startShim(ctx context.Context, e client.Engine, o shim.Options) (client.Shim, error) {
 	o.Engine.Endpoint = &e
 	return shim.StartEmbedded(ctx, o)

@@ -25,7 +25,7 @@ func (p *profiles) start() (err error) {
 	return nil
 }
 
-// stop writes the profiles. It is called once, also if start failed.
+// stop writes the profiles. It is called once, even if start failed.
 func (p *profiles) stop() (err error) {
 	if p.cpu != nil {
 		pprof.StopCPUProfile()
@@ -39,6 +39,6 @@ func (p *profiles) stop() (err error) {
 		return Join(err, fmt.Errorf("--profile-mem: %w", createErr))
 	}
 	defer file.Close()
-	runtime.GC() // else the profile is of the last collection
+	runtime.GC() // else the profile shows the state after the last collection
 	return Join(err, pprof.WriteHeapProfile(file), file.Commit())
 }

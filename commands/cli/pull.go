@@ -33,7 +33,7 @@ type PullOptions struct {
 	IfMissing bool
 	Retries   int
 	Progress  bool
-	Display   *progress.Display // nil for one for each pull
+	Display   *progress.Display // nil: each pull has its own
 }
 
 // Flags returns the flags about registries.
@@ -103,7 +103,7 @@ func (p *CredentialPlugins) Load(in *Invocation) (err error) {
 	return nil
 }
 
-// credentials returns those of the flags or the environment, or nil.
+// credentials returns the credentials of the flags or the environment, or nil.
 func (o *PullOptions) credentials(in *Invocation, c *urfave.Context) (*runtimeapi.AuthConfig, error) {
 	creds, encoded := o.creds, o.encoded
 	switch {
@@ -201,7 +201,7 @@ func (e *worded) Error() string { return e.text }
 
 func (e *worded) Unwrap() error { return e.error }
 
-// PullFor pulls the image of a container and those among its mounts.
+// PullFor pulls the image of a container and the images that it mounts.
 func (o *PullOptions) PullFor(ctx context.Context, p *Printer, conn *client.Conn, container *runtimeapi.ContainerConfig, pod *runtimeapi.PodSandboxConfig) error {
 	images := []*runtimeapi.ImageSpec{container.GetImage()}
 	for _, mount := range container.GetMounts() {
@@ -233,7 +233,7 @@ func (o *PullOptions) authFor(ctx context.Context, p *Printer, image string) (*r
 
 func (o *PullOptions) limit() grpc.CallOption { return client.Timeout(o.timeout, "--pull-timeout") }
 
-// pullOnce pulls, with progress if o.Progress.
+// pullOnce pulls, with progress if o.Progress is set.
 func (o *PullOptions) pullOnce(ctx context.Context, p *Printer, conn *client.Conn, r *runtimeapi.PullImageRequest) (string, error) {
 	if !o.Progress {
 		res, err := conn.Image.PullImage(ctx, r, o.limit())
@@ -247,8 +247,8 @@ func (o *PullOptions) pullOnce(ctx context.Context, p *Printer, conn *client.Con
 	return pullShowing(ctx, conn, r, display, o.limit())
 }
 
-// pullShowing pulls and shows the progress. Our own shim reports each layer; of other
-// runtimes only the elapsed time is known, and how much the images have grown.
+// pullShowing pulls and shows the progress. Our own shim reports each layer. For other runtimes only the elapsed time
+// and the growth of the images are known.
 func pullShowing(ctx context.Context, conn *client.Conn, r *runtimeapi.PullImageRequest, display *progress.Display, opts ...grpc.CallOption) (string, error) {
 	shown := display.Add("pulling", r.GetImage().GetImage())
 	defer shown.Close()
@@ -258,7 +258,7 @@ func pullShowing(ctx context.Context, conn *client.Conn, r *runtimeapi.PullImage
 			return id, err
 		}
 	}
-	display.Stored(func(ctx context.Context) (used int64, err error) { // what the images take
+	display.Stored(func(ctx context.Context) (used int64, err error) { // the disk usage of the images
 		res, err := conn.Image.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
 		for _, fs := range res.GetImageFilesystems() {
 			used += int64(fs.GetUsedBytes().GetValue())
@@ -269,7 +269,7 @@ func pullShowing(ctx context.Context, conn *client.Conn, r *runtimeapi.PullImage
 	return res.GetImageRef(), err
 }
 
-// PullInLines shows pulls as lines, because steps of several pods are printed meanwhile.
+// PullInLines returns a function that shows pulls as lines, because steps of several pods are printed meanwhile.
 func PullInLines(p *Printer, conn *client.Conn) func(context.Context, string, *runtimeapi.AuthConfig, *runtimeapi.PodSandboxConfig) (string, error) {
 	return func(ctx context.Context, image string, auth *runtimeapi.AuthConfig, pod *runtimeapi.PodSandboxConfig) (string, error) {
 		r := &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image}, Auth: auth, SandboxConfig: pod}

@@ -14,8 +14,8 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// Run runs a command line with these verbs, args[0] being the program's name, and returns the exit
-// status (docs/exit-codes.md).
+// Run runs a command line with these verbs and returns the exit status (docs/exit-codes.md). args[0] is the program's
+// name.
 func Run(ctx context.Context, args []string, p *Process, groups []Group) int {
 	ctx, signals := watchSignals(ctx, p.Exit)
 	defer signals.stop()
@@ -67,7 +67,7 @@ func firstWord(args []string) string {
 	return args[1]
 }
 
-// run runs a command line that could be read.
+// run runs a parsed command line.
 func run(ctx context.Context, app *App, line argv.Line, args []string) error {
 	switch in := app.in; {
 	case line.Version:
@@ -83,8 +83,7 @@ func run(ctx context.Context, app *App, line argv.Line, args []string) error {
 	return err
 }
 
-// answerAsCrictl shows the help page where crictl does, and returns the error that is left, in
-// crictl's words.
+// answerAsCrictl shows the help page if crictl does, and returns the remaining error in crictl's words.
 func answerAsCrictl(app *App, line argv.Line, args []string, err error) error {
 	var usage *UsageError
 	switch {
@@ -108,7 +107,7 @@ func answerAsCrictl(app *App, line argv.Line, args []string, err error) error {
 	return err
 }
 
-// report prints what went wrong and returns the status to exit with. An interrupt is not reported to a client that has left.
+// report prints an error and returns the exit status. An interrupt is not reported to a client that has left.
 func report(p *Printer, line argv.Line, signal syscall.Signal, left bool, err error) int {
 	if err == nil {
 		return 0

@@ -11,8 +11,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// NewSchema returns the verb that prints the JSON schema of a configuration. For "container" it has
-// crictl's flags to choose.
+// NewSchema returns the verb that prints the JSON schema of a configuration. For "container" the verb has crictl's
+// flags that choose the configuration.
 func NewSchema(verb, kind string) *Verb {
 	var pod, container bool
 	c := &Verb{

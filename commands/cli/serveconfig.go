@@ -23,15 +23,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Flags that several places name.
+// Names of flags that are used in several places.
 const (
 	FlagServeConfig   = "config-file"
 	FlagShimConfig    = "shim-config"
 	FlagNetworkPlugin = "network-plugin"
 )
 
-// serveFile has serve's settings in a file. Its keys are the names of the flags, and its fields point to
-// the variables of the flags.
+// serveFile is the file with serve's settings. Its keys are the names of the flags, and its fields point to the
+// variables of the flags.
 type serveFile struct {
 	Listen               *string       `yaml:"listen"`
 	RuntimeEndpoint      *string       `yaml:"container-runtime-endpoint"`
@@ -76,7 +76,7 @@ func (d *yamlDuration) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// yamlList is a list, or a text with commas.
+// yamlList is a list, or a comma-separated text.
 type yamlList string
 
 // UnmarshalYAML reads a list or a text.
@@ -90,7 +90,7 @@ func (l *yamlList) UnmarshalYAML(n *yaml.Node) error {
 	return err
 }
 
-// ReadServeConfig reads settings from the file of the flag from. Flags that are given win.
+// ReadServeConfig reads settings from the file that the flag from names. Flags on the command line win.
 func (o *ServeOptions) ReadServeConfig(given func(flag string) bool, from, path string) error {
 	if path == "" {
 		return nil
@@ -143,7 +143,7 @@ func (o *ServeOptions) ReadServeConfig(given func(flag string) bool, from, path 
 
 var serveFileLine = lazyregexp.New(`line (\d+): `)
 
-// serveFileError returns the library's error in one line, with the key in the line that it names.
+// serveFileError returns the library's error in one line, with the key of the line that the error names.
 func serveFileError(err error, content []byte) string {
 	text := strings.ReplaceAll(err.Error(), " not found in type cli.serveFile", " is unknown")
 	text = strings.Join(strings.Fields(strings.ReplaceAll(text, "yaml: unmarshal errors:", "")), " ")
@@ -158,7 +158,7 @@ func serveFileError(err error, content []byte) string {
 	return text
 }
 
-// checkWords checks values that have no type of their own in the file.
+// checkWords checks the values of the file that have no type of their own.
 func (o *ServeOptions) checkWords() error {
 	s, n := &o.Shim, &o.Shim.Network
 	for _, word := range []struct {
@@ -200,7 +200,7 @@ func parseNetworkPlugin(text string) (string, error) {
 	return text, nil
 }
 
-// defaultListen is where serve listens and every other command looks first.
+// defaultListen is the endpoint at which serve listens, and the first candidate of every other command.
 const defaultListen = "unix:///run/crishim/crishim.sock"
 
 // ServeOptions are the settings of serve, and of an embedded shim with --shim-config.
@@ -265,7 +265,7 @@ func CIDRFlag(to *string, name, usage string, aliases ...string) urfave.Flag {
 	return Typed(to, func(text string) (string, error) {
 		cidrs, err := node.PodCIDR(text)
 		if err != nil {
-			err = errors.New(strings.TrimPrefix(err.Error(), Quote(text)+": ")) // which is said already
+			err = errors.New(strings.TrimPrefix(err.Error(), Quote(text)+": ")) // the flag's error already has the value
 		}
 		return cidrs, err
 	}, name, usage, aliases...)

@@ -19,7 +19,7 @@ type Session struct {
 	Stdin, TTY bool
 	Options    stream.Options
 	Input      io.Reader // the local stdin
-	terminal   bool      // stdin is one
+	terminal   bool      // stdin is a terminal
 }
 
 // TransportFlags returns the flags of verbs that dial a streaming URL.
@@ -53,7 +53,7 @@ func (s *Session) Check(in *Invocation) error {
 	return nil
 }
 
-// DropTTYWithoutTerminal lets -it work like -i if stdin is no terminal, as in a pipeline.
+// DropTTYWithoutTerminal lets -it work like -i if stdin is not a terminal, as in a pipeline.
 func (s *Session) DropTTYWithoutTerminal(p *Printer) {
 	if s.TTY && s.Stdin && !s.terminal {
 		s.TTY = false
@@ -96,7 +96,7 @@ func (s *Session) Attach(ctx context.Context, conn *client.Conn, id string, stre
 	})
 }
 
-// Detached tells the user what goes on after detaching, which is no failure.
+// Detached prints a note about the part that keeps running after a detach. A detach is not a failure.
 func Detached(err error, s stream.Streams, what string) error {
 	out := s.Err
 	if out == nil {
@@ -111,11 +111,11 @@ func Detached(err error, s stream.Streams, what string) error {
 	return err
 }
 
-// endPeriod is the interval of looking whether a container has ended.
+// endPeriod is the poll interval for the end of a container.
 const endPeriod = 20 * time.Millisecond
 
-// WaitExitStatus waits for a container to end, and returns its exit status as an error unless that is 0.
-// It warns of a container that ran out of memory, whose status is that of any kill.
+// WaitExitStatus waits for a container to end, and returns a non-zero exit status as an error. It warns if the
+// container ran out of memory, because the status alone is the same as for any SIGKILL.
 func WaitExitStatus(ctx context.Context, p *Printer, conn *client.Conn, id string) error {
 	for {
 		res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})

@@ -11,19 +11,19 @@ import (
 	"github.com/crishim/crishim/client/stream"
 )
 
-// sameSignal is the time in which a second signal counts as the first: timeout(1) sends each to the
-// process and to its group.
+// sameSignal is the time in which a second signal counts as the first: timeout(1) signals both the process and its
+// group.
 const sameSignal = 300 * time.Millisecond
 
-// signalWatch turns the first SIGINT, SIGTERM or SIGHUP into a cancelled
-// context, whose cause is the signal, and the second into the process's end.
+// signalWatch cancels the context at the first SIGINT, SIGTERM or SIGHUP, with the signal as the cause. It ends the
+// process at the second.
 type signalWatch struct {
 	incoming chan os.Signal
-	first    atomic.Int32 // the signal that came first, 0 if none did
+	first    atomic.Int32 // the first signal, 0 before it
 	stop     func()
 }
 
-// received returns the signal that came first, 0 if none did.
+// received returns the first signal, or 0.
 func (w *signalWatch) received() syscall.Signal { return syscall.Signal(w.first.Load()) }
 
 func watchSignals(ctx context.Context, exit func(int)) (context.Context, *signalWatch) {

@@ -55,8 +55,8 @@ func (o *StatsOptions) Check(in *Invocation, c *urfave.Context) error {
 	return cmp.Or(ArgCount(c, 0, most), o.Filter.Check(false), o.View.Check(in))
 }
 
-// Chosen returns the ids of the targets, which find looks up; nil for all. If some exist and are shown
-// once, the error about the others comes at the end.
+// Chosen returns the ids of the targets by find; nil means all. If some targets exist and are shown once, the error
+// about the others is returned at the end.
 func (o *StatsOptions) Chosen(p *Printer, find func(ref string) (string, error)) (ids []string, err error) {
 	o.missing = Each(o.Targets, func(ref string) error {
 		id, err := find(ref)
@@ -80,7 +80,7 @@ const shortSample = 200 * time.Millisecond
 // OneSample reports whether the output needs no second sample.
 func (o *StatsOptions) OneSample() bool { return o.View.Format.ForMachines() || o.View.Quiet }
 
-// pages returns a function that writes a page, on a terminal in the place of the one before.
+// pages returns a function that writes a page. On a terminal a page replaces the page before.
 func (o *StatsOptions) pages(p *Printer) (write func(page []byte) error, end func()) {
 	if o.watch && p.OutTerminal && !p.dumb() && !o.View.Format.ForMachines() {
 		display := live.Start(p.Out, p.Width())
@@ -103,7 +103,7 @@ func ShowStats[S any](ctx context.Context, p *Printer, conn *client.Conn, o *Sta
 	if !o.OneSample() {
 		between = 0 // two samples take that long
 	}
-	// A rate that the runtime itself has measured makes one sample enough.
+	// If the runtime measures the rate itself, one sample is enough.
 	unrated := func(s S) bool { return cpu(s) != nil && cpu(s).GetUsageNanoCores() == nil }
 	err := Refresh(ctx, o.watch, between, func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
@@ -170,8 +170,7 @@ func ContainerUsage(before *runtimeapi.CpuUsage, s *runtimeapi.ContainerStats, m
 	return u
 }
 
-// MemoryLimit follows from the CRI's "available = limit - working set"; 0 is
-// no limit.
+// MemoryLimit follows from the CRI's "available = limit - working set". 0 means no limit.
 func MemoryLimit(m *runtimeapi.MemoryUsage) int64 {
 	if m.GetAvailableBytes() == nil || m.GetAvailableBytes().GetValue() == 0 {
 		return 0
@@ -179,8 +178,8 @@ func MemoryLimit(m *runtimeapi.MemoryUsage) int64 {
 	return int64(m.GetAvailableBytes().GetValue() + m.GetWorkingSetBytes().GetValue())
 }
 
-// CPUPercent returns the CPU time per time between two samples, in per cent of one core. If the
-// samples have the same timestamp, it is the runtime's own rate.
+// CPUPercent returns the CPU time per time between two samples, in per cent of one core. For samples with the same
+// timestamp it returns the runtime's own rate.
 func CPUPercent(before, after *runtimeapi.CpuUsage) float64 {
 	if after == nil {
 		return UnknownAmount

@@ -13,7 +13,7 @@ import (
 // UnknownAmount is a figure that the runtime does not know.
 const UnknownAmount = -1
 
-// Amount is v, or UnknownAmount.
+// Amount returns v, or UnknownAmount for nil.
 func Amount(v *runtimeapi.UInt64Value) int64 {
 	if v == nil {
 		return UnknownAmount
@@ -21,19 +21,19 @@ func Amount(v *runtimeapi.UInt64Value) int64 {
 	return int64(v.GetValue())
 }
 
-// Traffic has the bytes received and sent, or read and written.
+// Traffic is the number of bytes received and sent, or read and written.
 type Traffic struct{ In, Out int64 }
 
-// unknown is the Traffic of which nothing is known.
+// unknown is the Traffic of a container or pod without figures.
 var unknown = Traffic{UnknownAmount, UnknownAmount}
 
-// NetworkOf returns what a pod has received and sent.
+// NetworkOf returns the bytes that a pod has received and sent.
 func NetworkOf(s *runtimeapi.PodSandboxStats) Traffic {
 	i := s.GetLinux().GetNetwork().GetDefaultInterface()
 	return Traffic{In: Amount(i.GetRxBytes()), Out: Amount(i.GetTxBytes())}
 }
 
-// sum adds the known ones of two amounts.
+// sum adds two amounts. An unknown amount counts as 0 unless both are unknown.
 func sum(a, b int64) int64 {
 	if a == UnknownAmount || b == UnknownAmount {
 		return max(a, b)
@@ -57,8 +57,8 @@ const (
 	metricProcesses = "container_processes"
 )
 
-// AskExtras asks for them in the background, at most detailsTimeout, and returns a function that waits
-// for the answers. Columns stay empty if the runtime lacks a call.
+// AskExtras asks for the extra figures in the background, for at most detailsTimeout, and returns a function that
+// waits for the answers. Columns stay empty if the runtime lacks a call.
 func AskExtras(ctx context.Context, conn *client.Conn, pods bool) func() Extras {
 	e := Extras{network: map[string]Traffic{}, Names: map[string]Traffic{}, blocks: map[string]Traffic{}, pids: map[string]int64{}}
 	ctx, cancel := context.WithTimeout(ctx, detailsTimeout)
@@ -89,8 +89,7 @@ func AskExtras(ctx context.Context, conn *client.Conn, pods bool) func() Extras 
 	}
 }
 
-// addMetrics reads the metrics of one pod. A known metric without a value is 0: no disk was read, for
-// example.
+// addMetrics reads the metrics of one pod. A known metric without a value is 0, for example if no disk was read.
 func (e Extras) addMetrics(p *runtimeapi.PodSandboxMetrics, known map[string]bool) {
 	initial := func(metric string) int64 {
 		if known[metric] {
@@ -103,7 +102,7 @@ func (e Extras) addMetrics(p *runtimeapi.PodSandboxMetrics, known map[string]boo
 		blocks, pids := Traffic{initial(metricReads), initial(metricWrites)}, int64(UnknownAmount)
 		for _, m := range c.GetMetrics() {
 			switch v := int64(m.GetValue().GetValue()); m.GetName() {
-			case metricReads: // one for each device
+			case metricReads: // a value for each device
 				blocks.In = sum(blocks.In, v)
 			case metricWrites:
 				blocks.Out = sum(blocks.Out, v)

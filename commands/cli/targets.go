@@ -15,7 +15,7 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// Targets are the objects that a verb changes: those that arguments name, that a selector matches, or all.
+// Targets are the objects that a verb changes: the objects that arguments name, that a selector matches, or all.
 type Targets struct {
 	Refs     []string
 	All      bool
@@ -23,8 +23,8 @@ type Targets struct {
 	In       Within  // the namespace of -n
 	Attempt  *uint32 // of the containers that arguments name; nil for the verb's default
 	dryRun   bool
-	// PassUnknown passes a name that nothing has to the runtime with --compat=crictl: the runtime
-	// decides whether stopping it succeeds.
+	// PassUnknown passes an unknown name to the runtime with --compat=crictl: the runtime decides whether stopping it
+	// succeeds.
 	PassUnknown bool
 }
 
@@ -81,8 +81,7 @@ type Removal struct {
 
 func (o *Removal) ForceFlag(usage string) urfave.Flag { return BoolFlag(&o.Force, "force", usage, "f") }
 
-// Refuse returns the error about a target that still runs. With --all or a selector the others are
-// removed.
+// Refuse returns the error about a target that still runs. With --all or a selector the other targets are removed.
 func (o *Removal) Refuse(p *Printer, what, sandbox, called, hint string) error {
 	switch {
 	case o.listed() && o.DryRun(p):
@@ -93,8 +92,8 @@ func (o *Removal) Refuse(p *Printer, what, sandbox, called, hint string) error {
 	return WithHint(fmt.Errorf("%s %s still runs", what, called), hint, called)
 }
 
-// target is an object that a verb changes. Ref is the user's name for it, or its id with --all and
-// --selector, as scripts want it.
+// target is an object that a verb changes. Ref is the user's name for it. With --all and --selector Ref is the id, for
+// scripts.
 type target[T any] struct {
 	Ref    string
 	Object T
@@ -114,8 +113,8 @@ func (t target[T]) Called() string { return cmp.Or(t.Title, t.full, t.Ref) }
 // Arg returns the target's name in another command line.
 func (t target[T]) Arg() string { return cmp.Or(t.full, t.Ref) }
 
-// Containers returns the chosen containers. --all and --selector choose among those in the state, ""
-// for any.
+// Containers returns the chosen containers. With --all and --selector only containers in the state are chosen, ""
+// meaning any.
 func (t *Targets) Containers(ctx context.Context, conn *client.Conn, want client.Want, state string) (found []ContainerTarget, err error) {
 	if t.listed() {
 		all, err := (&Filter{Selector: t.Selector, State: state, In: t.In}).Containers(ctx, conn)
@@ -180,13 +179,13 @@ type Batch[T any] struct {
 	Doing  string                 // "stopping", for the list of --all
 	InTurn bool                   // one target after the other
 	Would  func(target[T]) string // the line of --dry-run
-	// Skip reports whether a target is left alone, and tells the user.
+	// Skip reports whether a target is skipped, and prints the reason.
 	Skip func(*Printer, target[T]) (bool, error)
 	Do   func(*Printer, target[T]) error
-	Done string // the line after it, with Ref: "Stopped sandbox %s"
+	Done string // the line after success, with Ref: "Stopped sandbox %s"
 }
 
-// Run does the work on the targets that were found; failed is the error about the others.
+// Run does the work on found. failed is the error about targets that were not found.
 func (b Batch[T]) Run(p *Printer, t *Targets, found []target[T], failed error) error {
 	if failed == nil && len(found) == 0 && len(t.Selector) > 0 {
 		p.Warn("no %s matches the selector", b.What)

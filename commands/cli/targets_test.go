@@ -6,7 +6,8 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// What is done side by side is printed in the order of the items; crictl's in the order of completion.
+// TestOrderOfWhatIsDone: parallel work is printed in the order of the items, with --compat=crictl in the order of
+// completion.
 func TestOrderOfWhatIsDone(t *testing.T) {
 	for compat, want := range map[bool]string{false: "a\nb\n", true: "b\na\n"} {
 		var out test.Buffer

@@ -32,7 +32,7 @@ type tracing struct {
 	printer  *Printer
 	provider *sdktrace.TracerProvider
 	exporter *reportingExporter
-	command  trace.Span // nil for serve and sync, whose requests are traces of their own
+	command  trace.Span // nil for serve and sync, in which each request is a trace
 
 	// Flags.
 	enabled  bool
@@ -71,7 +71,7 @@ func (t *tracing) start(c *urfave.Context) error {
 	}
 	t.provider = sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(t.exporter, sdktrace.WithExportTimeout(exportTimeout)),
-		sdktrace.WithSampler(sdktrace.ParentBased(sampler)), // of a request to serve its client has decided
+		sdktrace.WithSampler(sdktrace.ParentBased(sampler)), // for a request to serve, the client has decided
 		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "crishim"), attribute.String("service.version", t.printer.process.OwnVersion()))),
 	)
 	switch verb := c.App.Command(c.Args().First()); {
@@ -82,7 +82,7 @@ func (t *tracing) start(c *urfave.Context) error {
 	return nil
 }
 
-// overTLS reports whether a certificate is named for the collector, which the exporter reads. Without
+// overTLS reports whether the environment names a certificate for the collector, which the exporter reads. Without
 // WithInsecure, a certificate that cannot be read prevents the export.
 func overTLS(p *Process) bool {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_CERTIFICATE", "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE"} {
@@ -111,7 +111,7 @@ func (t *tracing) stop(err error) {
 	}
 }
 
-// tracer returns the maker of spans; nil without --enable-tracing.
+// tracer returns the tracer provider, nil without --enable-tracing.
 func (t *tracing) tracer() trace.TracerProvider {
 	if t.provider == nil {
 		return nil
@@ -119,8 +119,8 @@ func (t *tracing) tracer() trace.TracerProvider {
 	return t.provider
 }
 
-// reportingExporter warns once that a collector cannot be reached. The SDK would call a handler of the
-// whole process.
+// reportingExporter warns once that a collector cannot be reached. The SDK itself would call a handler of the whole
+// process.
 type reportingExporter struct {
 	sdktrace.SpanExporter
 	endpoint string
@@ -147,8 +147,8 @@ func (e *reportingExporter) ExportSpans(ctx context.Context, spans []sdktrace.Re
 	return nil
 }
 
-// harmless is a span without texts that a container or its user can choose: of errors, in the status and
-// the events, and paths of the engine.
+// harmless is a span without texts that a container or its user can choose: error texts in the status and the events,
+// and paths of the engine.
 type harmless struct{ sdktrace.ReadOnlySpan }
 
 func (s harmless) Status() sdktrace.Status {

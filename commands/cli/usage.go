@@ -14,7 +14,7 @@ import (
 // UsageError is a mistake in the command line, found before anything is dialled.
 type UsageError = argv.UsageError
 
-// Usagef makes a usage error; the verb's usage line is added on the way out.
+// Usagef returns a usage error. The verb's usage line is added later.
 func Usagef(format string, args ...any) error {
 	return &UsageError{Text: fmt.Sprintf(format, args...)}
 }
@@ -40,7 +40,7 @@ func MustBe(words ...string) error {
 	return errors.New("must be " + strings.Join(words[:last], ", ") + " or " + words[last])
 }
 
-// ArgCount checks the number of arguments; most below 0 means any number.
+// ArgCount checks the number of arguments. A negative most means any number.
 func ArgCount(c *urfave.Context, least, most int) error {
 	n := c.Args().Len()
 	wrong := func(format string, args ...any) error {
@@ -59,5 +59,5 @@ func ArgCount(c *urfave.Context, least, most int) error {
 	return nil
 }
 
-// Quote is how errors show what a user wrote.
+// Quote quotes user input for errors.
 func Quote(s string) string { return strconv.Quote(s) }

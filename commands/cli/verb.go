@@ -14,14 +14,14 @@ type Verb struct {
 	Aliases     []string
 	Usage       string
 	ArgsUsage   string
-	Args        Args // completes the arguments; nil if there are none
+	Args        Args // completes the arguments; nil for a verb without arguments
 	Description string
 	Subcommands []*Verb
 	Flags       []urfave.Flag
-	Images      bool // it is about images: it dials the image endpoint, and the runtime's only if that is needed, too
+	Images      bool // dials the image endpoint, and the runtime endpoint only if needed
 	// Check reads the arguments and reports wrong usage, before anything is dialled.
 	Check func(*Invocation, *urfave.Context) error
-	// Run does the work. RunOn does it instead on a connection to the runtime, or to each of several.
+	// Run does the work. RunOn does the work on a connection to the runtime, or to each of several runtimes.
 	Run   func(context.Context, *Printer, *Connector) error
 	RunOn func(context.Context, *Printer, *client.Conn) error
 }
@@ -32,7 +32,7 @@ type Group struct {
 	Verbs []func(*Invocation) *Verb
 }
 
-// run connects for RunOn.
+// run calls Run, or connects and calls RunOn.
 func (v *Verb) run(ctx context.Context, p *Printer, c *Connector) error {
 	if v.Run != nil {
 		return v.Run(ctx, p, c)

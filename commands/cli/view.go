@@ -13,10 +13,10 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// View has the options of the result, and its flags.
+// View has the flags for the format of the result.
 type View struct {
 	output.Options
-	AnyFormat       bool   // an unknown format is the table, as in some verbs of crictl
+	AnyFormat       bool   // an unknown format prints the table, as in some verbs of crictl
 	FormatFlag      string // "" for the verb's default
 	template, names string
 	wide            bool
@@ -128,15 +128,15 @@ func Show[R any](v *View, ask func(context.Context, *client.Conn) (R, error), sh
 	}
 }
 
-// WithExamples returns a description with examples, which a test runs.
+// WithExamples appends examples to a description. A test runs the examples.
 func WithExamples(text string, examples ...string) string {
 	return text + "\n\nExamples:\n  " + strings.Join(examples, "\n  ")
 }
 
-// ShowEach asks for each of several things and shows those that exist. Things that were listed, and not
-// named by the user, may be gone meanwhile. failed is an earlier error.
+// ShowEach shows the answer of ask for each thing that exists. Listed things may disappear before ask; a missing thing
+// that the user named is an error. failed is an earlier error.
 func ShowEach[T, R any](p *Printer, v View, show func(io.Writer, []R, output.Options) error, things []T, listed bool, failed error, ask func(T) (R, error)) error {
-	if p.Compat && failed != nil { // crictl stops at the first that is missing
+	if p.Compat && failed != nil { // crictl stops at the first missing object
 		return failed
 	}
 	var found []R

@@ -17,16 +17,16 @@ func WatchFlag(to *bool) urfave.Flag {
 }
 
 const (
-	// pollInterval is how often a runtime without events is asked.
+	// pollInterval is the poll interval for a runtime without events.
 	pollInterval = time.Second
-	// pollAnyway is how often one with events is: not all that a list shows makes an event.
+	// pollAnyway is the poll interval for a runtime with events: some changes in a list cause no event.
 	pollAnyway = 10 * time.Second
-	// eventsSettle is the wait after an event for those that come with it.
+	// eventsSettle is the wait after an event for events that follow it closely.
 	eventsSettle = 50 * time.Millisecond
 )
 
-// Watch calls show at once, and again after events of the runtime, or each second where it
-// has none, until the user interrupts.
+// Watch calls show at once and after each event of the runtime, until the user interrupts. It also calls show every
+// ten seconds, or each second if the runtime has no events.
 func Watch(ctx context.Context, conn *client.Conn, show func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	happened, noEvents := make(chan struct{}, 1), make(chan struct{})
