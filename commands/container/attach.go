@@ -40,8 +40,8 @@ func (o *attachOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	return cmp.Or(cli.ArgCount(c, 1, 1), o.session.Check(in))
 }
 
-// endTimeout is how long a runtime may take to notice that a container has ended after its output has. A container may
-// also close its output and run on.
+// endTimeout is how long a runtime may take to notice the end of a container after the end of its output. A container
+// may also close its output and keep running.
 const endTimeout = 2 * time.Second
 
 func (o *attachOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
@@ -54,10 +54,10 @@ func (o *attachOptions) run(ctx context.Context, printer *cli.Printer, conn *cli
 	err = o.session.Attach(ctx, conn, c.GetId(), s)
 	switch {
 	case printer.Compat && err == stream.ErrDetached: //nolint:errorlint // nothing else must be lost
-		return nil // without a word, as crictl
+		return nil // silently, as in crictl
 	case errors.Is(err, stream.ErrDetached):
 		return cli.Detached(err, s, cli.ContainerName(c)+" keeps running")
-	case err != nil, printer.Compat: // crictl knows no status of what it was attached to
+	case err != nil, printer.Compat: // crictl does not return the container's status
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, endTimeout, errors.New("the session has ended, and the container keeps running"))

@@ -22,7 +22,7 @@ import (
 )
 
 type cpOptions struct {
-	container string // whose path one of the two is
+	container string // the container of the remote path
 	in        cli.Within
 	from, to  string // without the container
 	upload    bool
@@ -33,7 +33,7 @@ type cpOptions struct {
 	stdin     io.Reader
 }
 
-// NewCp returns the verb that copies files between a container and this machine. CRI has no call for that; see
+// NewCp returns the verb that copies files between a container and this machine. CRI has no call for it; see
 // openFiles.
 func NewCp(in *cli.Invocation) *cli.Verb {
 	o := &cpOptions{stdin: in.In}
@@ -182,8 +182,9 @@ func splitRemote(from string) (dir, name string) {
 	return path.Dir(clean), "./" + path.Base(clean)
 }
 
-// destination returns the directory to unpack in and the new name; no name stands for the contents of a directory. As
-// with docker cp, a symbolic link that is the destination itself is followed, and its target need not exist.
+// destination returns the directory to unpack in and the new name; an empty name stands for the contents of a
+// directory. As with docker cp, a symbolic link that is the destination itself is followed, and its target need not
+// exist.
 func destination(to, base string) (dir, name string, err error) {
 	file := to
 	info, err := os.Stat(to)
@@ -272,7 +273,7 @@ func (p *copier) uploadFrom(ctx context.Context, s localSource) error {
 	if err != nil {
 		return cli.About(p.name, err)
 	}
-	from, base := s.path, "." // the directory that packing stays in, and what to pack there
+	from, base := s.path, "." // the directory that Pack stays in, and the path to pack
 	if !s.dir {
 		from, base = filepath.Dir(s.path), filepath.Base(s.path)
 	}
@@ -289,7 +290,7 @@ func (p *copier) uploadFrom(ctx context.Context, s localSource) error {
 		w.CloseWithError(err)
 	}()
 	err = p.files.write(ctx, dir, r)
-	_ = r.Close() // ends Pack where the receiver has given up
+	_ = r.Close() // ends Pack if the receiver has given up
 	if packErr := <-packed; packErr != nil && !errors.Is(packErr, io.ErrClosedPipe) {
 		return packErr
 	}

@@ -77,8 +77,8 @@ func (p *copier) hasTar(ctx context.Context) (bool, error) {
 	return err == nil, err
 }
 
-// processRoot opens the root directory of the container's process. containerd and CRI-O have its id in their verbose
-// status.
+// processRoot opens the root directory of the container's process. containerd and CRI-O report the process id in their
+// verbose status.
 func (p *copier) processRoot(ctx context.Context) (*procroot.Root, error) {
 	if !strings.HasPrefix(p.conn.RuntimeEndpoint, "unix:") {
 		return nil, fmt.Errorf("%s may be on another machine", p.conn.RuntimeEndpoint)
@@ -153,7 +153,7 @@ func (f tarFiles) write(ctx context.Context, dir string, content io.Reader) erro
 	return f.tar(ctx, content, io.Discard, args...)
 }
 
-// isDir needs the program test in the container.
+// isDir runs the program test in the container.
 func (f tarFiles) isDir(ctx context.Context, file string) (dir, known bool, err error) {
 	res, err := f.conn.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: f.id, Cmd: []string{"test", "-d", file}})
 	if err != nil || res.GetExitCode() > 1 {

@@ -22,7 +22,7 @@ type createOptions struct {
 	podRef    string
 	pod       *runtimeapi.PodSandboxConfig // nil: ask the runtime
 	container *runtimeapi.ContainerConfig
-	attempt   bool // the file names it
+	attempt   bool // the file sets the attempt
 	pull      cli.PullOptions
 	withPull  bool
 	cancel    time.Duration
@@ -139,8 +139,8 @@ func completeContainer(container *runtimeapi.ContainerConfig, pod *runtimeapi.Po
 	}
 }
 
-// completeAttempt sets the attempt after the last ended attempt in the pod. It reuses the number of a running attempt, so
-// that the runtime refuses the container.
+// completeAttempt sets the attempt after the last ended attempt in the pod. It reuses the number of a running attempt,
+// so that the runtime refuses the container.
 func completeAttempt(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandbox, container *runtimeapi.ContainerConfig) error {
 	earlier, err := conn.AttemptsOf(ctx, pod, container.GetMetadata().GetName())
 	for _, c := range earlier {
@@ -153,8 +153,8 @@ func completeAttempt(ctx context.Context, conn *client.Conn, pod *runtimeapi.Pod
 	return err
 }
 
-// completeFromPod adds the generated uid, namespace and log directory of an existing pod to a configuration from a file.
-// The embedded shim reads the engine's logs and needs no log directory.
+// completeFromPod adds the generated uid, namespace and log directory of an existing pod to a configuration from a
+// file. The embedded shim reads the engine's logs and needs no log directory.
 func completeFromPod(ctx context.Context, conn *client.Conn, config *runtimeapi.PodSandboxConfig, pod *runtimeapi.PodSandbox) error {
 	if config.Metadata.Uid == "" {
 		config.Metadata.Uid = pod.GetMetadata().GetUid()
@@ -173,8 +173,8 @@ func completeFromPod(ctx context.Context, conn *client.Conn, config *runtimeapi.
 	return err
 }
 
-// podConfigOf returns the configuration of an existing pod, which runtimes need for each container. containerd and CRI-O
-// have it in their verbose status; otherwise it is made from the status.
+// podConfigOf returns the configuration of an existing pod, which runtimes need for each container. containerd and
+// CRI-O report it in their verbose status; for other runtimes it is built from the status.
 func podConfigOf(ctx context.Context, conn *client.Conn, id string) (*runtimeapi.PodSandboxConfig, error) {
 	res, err := conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestImagesAreRememberedAsTheUserCalledThem: the container's image, and the images that it mounts.
+// TestImagesAreRememberedAsTheUserCalledThem: the user's names of the container's image and of mounted images are
+// kept.
 func TestImagesAreRememberedAsTheUserCalledThem(t *testing.T) {
 	t.Parallel()
 	config := &runtimeapi.ContainerConfig{

@@ -22,7 +22,7 @@ import (
 const debugImage = "busybox:latest"
 
 type debugOptions struct {
-	exec    execOptions // what runs in the debug container
+	exec    execOptions // the command in the debug container
 	image   string
 	profile string
 	env     []*runtimeapi.KeyValue
@@ -31,8 +31,8 @@ type debugOptions struct {
 	copyTo  string // the name of the pod of a copy to run in
 }
 
-// NewDebug returns the verb that runs tools of another image in a container of the same pod. It sees the target's
-// processes and, through them, its files.
+// NewDebug returns the verb that runs tools of another image in a container of the same pod. The debug container sees
+// the target's processes and, through them, the target's files.
 func NewDebug(in *cli.Invocation) *cli.Verb {
 	o := &debugOptions{image: debugImage, profile: "general"}
 	image := cli.Typed(&o.image, cli.NotEmpty, "image", "debug with `IMAGE`, which is pulled if it is missing")
@@ -103,8 +103,8 @@ func (o *debugOptions) run(ctx context.Context, printer *cli.Printer, conn *clie
 	}
 	id, err := createContainer(ctx, conn, target.GetPodSandboxId(), config, pod)
 	if status.Code(err) == codes.InvalidArgument {
-		// A target in the process namespace of its pod or node has none of its own: the debug container shares the
-		// pod's.
+		// A target in the process namespace of its pod or node has no process namespace of its own: the debug
+		// container shares the pod's.
 		config.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{
 			Pid: pod.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid(),
 		}
@@ -127,8 +127,8 @@ func (o *debugOptions) run(ctx context.Context, printer *cli.Printer, conn *clie
 	return o.exec.inOne(ctx, conn, helper, o.exec.session.Streams(printer))
 }
 
-// config returns a container that only waits for SIGTERM. The command is run by exec: an attach would miss its first
-// output.
+// config returns a container that only waits for SIGTERM. The command runs through exec, because an attach would miss
+// its first output.
 func (o *debugOptions) config(target string) *runtimeapi.ContainerConfig {
 	capabilities := []string{"SYS_PTRACE"}
 	if o.profile == "net" || o.profile == "sys" {

@@ -16,8 +16,8 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// runCopy runs the command, or a shell, in a copy of the container in a new pod. The container and its pod need not run,
-// and are left alone.
+// runCopy runs the command, or a shell, in a copy of the container in a new pod. The original container and its pod
+// need not run, and stay unchanged.
 func (o *debugOptions) runCopy(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	target, err := conn.FindContainer(ctx, o.exec.in.Query(o.exec.target, client.Any))
 	if err != nil {
@@ -39,8 +39,8 @@ func (o *debugOptions) runCopy(ctx context.Context, printer *cli.Printer, conn *
 	return cli.Join(err, r.cleanUp(ctx, !o.keep))
 }
 
-// createCopy makes the pod and the container. crishim's dockershim copies the engine's container; other runtimes get the
-// configuration from their verbose status.
+// createCopy creates the pod and the container. crishim's dockershim copies the engine's container; other runtimes get
+// the configuration from their verbose status.
 func (o *debugOptions) createCopy(ctx context.Context, printer *cli.Printer, r *runner, target *runtimeapi.Container) error {
 	handler, err := o.copyPod(ctx, r, target.GetPodSandboxId())
 	if err != nil {
@@ -83,8 +83,8 @@ func (o *debugOptions) createCopy(ctx context.Context, printer *cli.Printer, r *
 	return err
 }
 
-// copyPod sets the configuration of a pod like another one, and returns its runtime handler. Host ports are left out,
-// since the other pod may hold them, and so is a kubelet's cgroup.
+// copyPod copies the configuration of a pod to the new pod, and returns the runtime handler. It omits host ports,
+// since the other pod may hold them, and a kubelet's cgroup.
 func (o *debugOptions) copyPod(ctx context.Context, r *runner, like string) (handler string, err error) {
 	if r.pod, err = podConfigOf(ctx, r.conn, like); err != nil {
 		return "", err

@@ -26,7 +26,7 @@ type diffOptions struct {
 	in        cli.Within
 }
 
-// NewDiff returns the verb that lists changed files. CRI has no call for that: our own shim has its private service,
+// NewDiff returns the verb that lists changed files. CRI has no call for it: our own shim has its private service,
 // containerd the upper directory of an overlay.
 func NewDiff(in *cli.Invocation) *cli.Verb {
 	o := &diffOptions{}
@@ -77,14 +77,14 @@ func (o *diffOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 	return changes(ctx, files, say)
 }
 
-// changes compares the upper directory with the layers, in the order of paths. The container may write there at the same
-// time: no link leads out of the directory.
+// changes compares the upper directory with the layers, in the order of paths. The container may write there at the
+// same time, so links out of the directory are not followed.
 func changes(ctx context.Context, o containerd.Overlay, say func(kind, path string) error) error {
 	top, err := os.OpenRoot(o.Upper)
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("reading %s needs root", o.Upper)
 	}
-	if errors.Is(err, fs.ErrNotExist) { // this is a pod, or a container, that has the runtime's socket
+	if errors.Is(err, fs.ErrNotExist) { // crishim runs in a container with the runtime's socket
 		return cli.WithHint(fmt.Errorf("the container's files are in %s of the runtime's host, which is not to be seen from here", o.Upper), "run crishim on the host itself")
 	}
 	if err != nil {
@@ -113,12 +113,12 @@ type changeWalk struct {
 	top     *os.Root
 	layers  []*os.Root
 	say     func(kind, path string) error
-	parents []change // directories that are changes only with something in them
+	parents []change // directories that are reported only with an entry below them
 }
 
 type change struct{ kind, path string }
 
-// openDir opens a directory, and not a link that has replaced it.
+// openDir opens a directory, and fails for a link that has replaced it.
 const openDir = os.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW
 
 // walk compares one directory. hidden means that an opaque directory above hides the layers.
@@ -143,7 +143,7 @@ func (w *changeWalk) walk(ctx context.Context, dir string, hidden bool) error {
 		name = path.Join(dir, name)
 		info, err := w.top.Lstat(name)
 		if err != nil {
-			continue // it has gone meanwhile
+			continue // the entry has gone meanwhile
 		}
 		var below fs.FileInfo
 		if !hidden {
@@ -168,7 +168,7 @@ func (w *changeWalk) compare(name string, info, below fs.FileInfo, replaced bool
 	w.parents = slices.DeleteFunc(w.parents, func(p change) bool { return !strings.HasPrefix(name, p.path+"/") })
 	c := change{"A", name}
 	switch {
-	case below == nil && containerd.Whiteout(info): // of what was never there
+	case below == nil && containerd.Whiteout(info): // of a path that the layers lack
 		return nil
 	case containerd.Whiteout(info):
 		c.kind = "D"

@@ -14,8 +14,8 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// TestChanges has an overlay's directories: two layers, and what a container has added, changed and deleted. Nothing
-// is followed that leads out of them.
+// TestChanges compares the directories of an overlay: two layers, and files that a container added, changed and
+// deleted. Links out of the directories are not followed.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -89,7 +89,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// In a pod with the runtime's socket the files are not there.
+// TestChangesWithoutTheFiles: in a pod with the runtime's socket, the container's files are missing.
 func TestChangesWithoutTheFiles(t *testing.T) {
 	t.Parallel()
 	err := changes(t.Context(), containerd.Overlay{Upper: filepath.Join(t.TempDir(), "fs")}, nil)

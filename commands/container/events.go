@@ -67,7 +67,7 @@ func (o *eventsOptions) run(ctx context.Context, printer *cli.Printer, conn *cli
 	var past []*runtimeapi.ContainerEventResponse
 	var events grpc.ServerStreamingClient[runtimeapi.ContainerEventResponse]
 	var err error
-	if o.until.IsZero() { // before the past is read, so that nothing is lost between the two
+	if o.until.IsZero() { // open before the journal is read, so that no event is lost in between
 		if events, err = conn.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{}); err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ var eventTypes = map[string]runtimeapi.ContainerEventType{
 	"die": runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, "destroy": runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT,
 }
 
-// pastEvents returns the engine's journal, with the part of each status that is in it.
+// pastEvents returns the events of the engine's journal. Each status has only the fields that the journal records.
 func pastEvents(ctx context.Context, conn *client.Conn, since, until time.Time) (past []*runtimeapi.ContainerEventResponse, err error) {
 	journal, err := conn.EngineEvents(ctx, since, until)
 	if errors.Is(err, client.ErrNotDockershim) {

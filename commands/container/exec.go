@@ -108,7 +108,7 @@ func (o *execOptions) check(in *cli.Invocation, c *urfave.Context) error {
 // shell is run by sh, which every image with bash or ash has.
 const shell = "command -v bash >/dev/null && exec bash; command -v ash >/dev/null && exec ash; exec sh"
 
-// complete refuses flags that contradict each other and chooses a shell if there is no command.
+// complete refuses flags that contradict each other and chooses a shell if no command is given.
 func (o *execOptions) complete(in *cli.Invocation, verb string) error {
 	if err := checkUTF8(o.command); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (o *execOptions) complete(in *cli.Invocation, verb string) error {
 	case len(o.command) > 0:
 	case o.target == "" || o.sync:
 		return cli.Usagef("%s needs a command", verb)
-	case !in.InTerminal && !o.session.Stdin: // it would end at once, and look like a success
+	case !in.InTerminal && !o.session.Stdin: // the shell would end at once with status 0
 		return &cli.UsageError{Text: verb + " needs a command", Kind: argv.NoArguments, Next: "in a terminal, or with --stdin, it opens a shell"}
 	default:
 		o.shell, o.command = true, []string{"sh", "-c", shell}
@@ -184,7 +184,7 @@ func (o *execOptions) inTarget(ctx context.Context, printer *cli.Printer, conn *
 func (o *execOptions) inID(ctx context.Context, conn *client.Conn, s stream.Streams) error {
 	err := o.inOne(ctx, conn, &runtimeapi.Container{Id: o.target}, s)
 	answer, ok := status.FromError(err)
-	if !ok { // not the runtime's: the command's own status, for one
+	if !ok { // not from the runtime, such as the command's own status
 		return err
 	}
 	switch answer.Code() {
@@ -202,8 +202,8 @@ func (o *execOptions) inID(ctx context.Context, conn *client.Conn, s stream.Stre
 }
 
 const (
-	// syncGrace is the time for a runtime to end a command after its timeout and to answer. containerd answers after the
-	// last child that holds the output.
+	// syncGrace is the time for a runtime to end a command after its timeout and to answer. containerd answers after
+	// the last child that keeps the output open.
 	syncGrace      = 2 * time.Second
 	privateTimeout = 5 * time.Second
 	// leftRunning warns about runtimes that do not end a command when its client goes. CRI has no call to end it.

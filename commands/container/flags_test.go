@@ -13,8 +13,7 @@ import (
 	"github.com/crishim/crishim/commands/cli/argv"
 )
 
-// FuzzContainerFlags: what the flags of run, cp and wait hold is wrong usage,
-// or something that a runtime can be asked for.
+// FuzzContainerFlags: any value of a flag of run, cp and wait is wrong usage, or makes a valid request.
 func FuzzContainerFlags(f *testing.F) {
 	for _, text := range []string{
 		"80:80", "127.0.0.1:8080:80/udp", "[::1]:1:65535/sctp", "::1:80:80", ":80", "0:1", "80:80/tcp/udp", "1.2.3.4:80",
@@ -54,8 +53,8 @@ func FuzzContainerFlags(f *testing.F) {
 	})
 }
 
-// TestFlagsOfRun: a flag that only goes with IMAGE [COMMAND] is known as such where the two forms of run
-// are told apart. --user is crictl's too.
+// TestFlagsOfRun: the list that distinguishes the two forms of run has all flags that need IMAGE [COMMAND]. --user is
+// a flag of crictl, too.
 func TestFlagsOfRun(t *testing.T) {
 	p := &cli.Process{LookupEnv: func(string) (string, bool) { return "", false }}
 	oneLine := map[string]bool{}

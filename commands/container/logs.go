@@ -163,7 +163,7 @@ func (o *logsOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 	return err
 }
 
-// noteEnd tells people why a container failed: the log of a container that was never started or was killed may not.
+// noteEnd prints why a container failed. The log may not show it if the container was never started or was killed.
 func (o *logsOptions) noteEnd(ctx context.Context, printer *cli.Printer, conn *client.Conn, c *runtimeapi.Container) {
 	if o.attempt != nil || printer.Compat || o.format == "json" {
 		return
@@ -171,7 +171,7 @@ func (o *logsOptions) noteEnd(ctx context.Context, printer *cli.Printer, conn *c
 	res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId()})
 	s := res.GetStatus()
 	if err != nil || s.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || s.GetExitCode() == 0 {
-		return // the log is all there is to show
+		return // the log shows everything
 	}
 	text := fmt.Sprintf("container %s exited with status %d", cli.ContainerName(c), s.GetExitCode())
 	if s.GetReason() != "" {
@@ -223,8 +223,8 @@ func (o *logsOptions) containers(ctx context.Context, printer *cli.Printer, conn
 	return found, failed
 }
 
-// ofPod returns the newest attempt of each container of a pod, the oldest first. With --previous it returns the attempts
-// before, if any.
+// ofPod returns the newest attempt of each container of a pod, the oldest first. With --previous it returns the
+// attempts before, if any.
 func (o *logsOptions) ofPod(ctx context.Context, conn *client.Conn, ref string) (found []*runtimeapi.Container, err error) {
 	pod, err := conn.PodOf(ctx, o.filter.In.Query(ref, client.PreferRunning))
 	if err != nil {
@@ -256,8 +256,8 @@ func (o *logsOptions) ofPod(ctx context.Context, conn *client.Conn, ref string) 
 	return found, nil
 }
 
-// previousAttempt returns the newest attempt before c that ended. In a crash loop that is c itself between two attempts,
-// as for kubectl; crictl takes the previous number.
+// previousAttempt returns the newest attempt before c that ended. Between two attempts of a crash loop, it returns c
+// itself, as kubectl does. crictl takes the previous number.
 func previousAttempt(ctx context.Context, conn *client.Conn, ref string, c *runtimeapi.Container, exact bool) (*runtimeapi.Container, error) {
 	attempt := c.GetMetadata().GetAttempt()
 	if attempt == 0 {

@@ -51,7 +51,7 @@ func readLog(ctx context.Context, conn *client.Conn, o logsOptions, c *runtimeap
 	return err
 }
 
-// logPath returns the log path of the status, or the engine's own from the verbose status.
+// logPath returns the log path from the status, or the path of the engine's log from the verbose status.
 func logPath(ctx context.Context, conn *client.Conn, c *runtimeapi.Container) (string, error) {
 	name := cli.ContainerName(c)
 	res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId(), Verbose: true})
@@ -103,7 +103,7 @@ func untilEnd(conn *client.Conn, id string) func(context.Context) (bool, error) 
 // engineLog reads the log of a remote engine, or of a log driver without files, through the shim.
 func engineLog(ctx context.Context, conn *client.Conn, o logfile.Options, id string, emit func(logfile.Entry) error) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends a stream that emit has ended
+	defer cancel() // ends the stream if emit fails
 	return lastLines(o, emit, func(o logfile.Options, emit func(logfile.Entry) error) error {
 		request := &api.ContainerLogsRequest{ContainerId: id, Follow: o.Follow, Tail: int64(o.Tail)}
 		if !o.Since.IsZero() {
@@ -164,9 +164,10 @@ func lastLines(o logfile.Options, emit func(logfile.Entry) error, read func(logf
 }
 
 const (
-	// restartPeriod is the interval of looking for the next attempt of an ended container.
+	// restartPeriod is the poll interval for the next attempt of an ended container.
 	restartPeriod = 250 * time.Millisecond
-	// restartGrace is the time to look for it without --follow-restarts: enough for an immediate restart.
+	// restartGrace is how long to wait for the next attempt without --follow-restarts: enough for an immediate
+	// restart.
 	restartGrace = 3 * time.Second
 )
 
@@ -184,7 +185,7 @@ func followLog(ctx context.Context, conn *client.Conn, o logsOptions, c *runtime
 		case o.restarts:
 			timeout = -1
 		case c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED:
-			timeout = 0 // it ended before, so that it is not being restarted now
+			timeout = 0 // it ended earlier, so it is not being restarted now
 		}
 		next, err := nextAttempt(ctx, conn, c, timeout)
 		if next == nil || err != nil {
@@ -196,7 +197,7 @@ func followLog(ctx context.Context, conn *client.Conn, o logsOptions, c *runtime
 }
 
 // nextAttempt waits for the next attempt after c while the pod is ready, until a timeout if it is not negative. It
-// returns nil without an error if none starts.
+// returns nil without an error if no attempt starts.
 func nextAttempt(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, timeout time.Duration) (*runtimeapi.Container, error) {
 	for waited := time.Duration(0); ; waited += restartPeriod {
 		attempts, ready, err := attemptsOf(ctx, conn, c)

@@ -14,7 +14,8 @@ import (
 	"github.com/crishim/crishim/logfile"
 )
 
-// An engine counts the tail over both streams and up to the end of the log, whatever --stream and --until ask for.
+// TestLastLines: an engine counts the tail over both streams and up to the end of the log, regardless of --stream and
+// --until.
 func TestLastLines(t *testing.T) {
 	t.Parallel()
 	log := []logfile.Entry{}
@@ -86,7 +87,7 @@ func TestALineWithoutAnEnd(t *testing.T) {
 	}
 }
 
-// TestTheEndOfAnUnfinishedLine: it has its time, and no newline that the container did not write.
+// TestTheEndOfAnUnfinishedLine: the line has its time, and no newline that the container did not write.
 func TestTheEndOfAnUnfinishedLine(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
@@ -113,7 +114,7 @@ func TestTheEndOfAnUnfinishedLine(t *testing.T) {
 	}
 }
 
-// TestPrefixesHaveColors: each container has its own on a terminal, and keeps it.
+// TestPrefixesHaveColors: each container has its own color on a terminal, and keeps it.
 func TestPrefixesHaveColors(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -55,7 +55,7 @@ func (l lines) add(key lineKey, e logfile.Entry) (line []byte, ok bool) {
 	return e.Text, true
 }
 
-// prefixColors are those of docker compose, without red.
+// prefixColors are the colors of docker compose, without red.
 var prefixColors = []int{36, 33, 32, 35, 34, 96, 93, 92, 95, 94}
 
 // logWriter writes entries in the format of the options. With prefixes, times, a pattern or JSON it writes only whole
@@ -65,7 +65,7 @@ type logWriter struct {
 	out io.Writer
 	err io.Writer
 	o   logsOptions
-	// prefix puts the container's name before each line, namespaces the namespace before that.
+	// prefix puts the container's name before each line. namespaces adds the namespace before the name.
 	prefix, namespaces bool
 	left               int64 // bytes; below 0: no limit
 	wrote              int64

@@ -16,10 +16,10 @@ import (
 type pauseOptions struct {
 	cli.Targets
 	verb string
-	tool string // what ctr task and runc call it
+	tool string // the command of ctr task and runc
 }
 
-// NewPause returns the verb that freezes containers, which CRI cannot.
+// NewPause returns the verb that freezes containers. CRI has no call for it.
 func NewPause(in *cli.Invocation) *cli.Verb {
 	o := &pauseOptions{verb: "pause", tool: "pause"}
 	return &cli.Verb{

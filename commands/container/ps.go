@@ -85,7 +85,7 @@ func (o *psOptions) list(ctx context.Context, printer *cli.Printer, conn *client
 		return nil, err
 	}
 	o.view.Now = printer.Now()                                            // some may be younger than this process
-	if o.resolveImage || output.NeedsImages(containers, o.view.Options) { // a kubelet makes containers from ids
+	if o.resolveImage || output.NeedsImages(containers, o.view.Options) { // a kubelet creates containers from image ids
 		if err := resolveImages(ctx, conn, containers); err != nil && o.resolveImage {
 			return nil, err
 		}
@@ -98,7 +98,8 @@ func (o *psOptions) list(ctx context.Context, printer *cli.Printer, conn *client
 	return containers, o.addDetails(ctx, printer, conn, containers)
 }
 
-// addDetails asks for the statuses and sandboxes that the columns need: none for running containers in a plain table.
+// addDetails asks for the statuses and sandboxes that the columns need. A plain table needs no status of a running
+// container.
 func (o *psOptions) addDetails(ctx context.Context, printer *cli.Printer, conn *client.Conn, containers []*runtimeapi.Container) error {
 	needs := output.ContainerNeeds(o.view.Options)
 	var failed, podsFailed error

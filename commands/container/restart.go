@@ -87,8 +87,8 @@ func podIsReady(ctx context.Context, conn *client.Conn, id, called string) error
 	return err
 }
 
-// recreate makes the next attempt of a container from the configuration in the verbose status, and then stops the old
-// one.
+// recreate creates the next attempt of a container from the configuration in the verbose status, and then stops the
+// old attempt.
 func (o *restartOptions) recreate(ctx context.Context, printer *cli.Printer, conn *client.Conn, c *runtimeapi.Container) error {
 	if c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED {
 		_, err := conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.GetId()})
@@ -110,7 +110,7 @@ func (o *restartOptions) recreate(ctx context.Context, printer *cli.Printer, con
 		config.Metadata.Attempt = max(config.Metadata.Attempt, other.GetMetadata().GetAttempt()+1)
 	}
 	log, numbered := strings.CutSuffix(config.GetLogPath(), fmt.Sprintf("%d.log", c.GetMetadata().GetAttempt()))
-	if config.LogPath = ""; numbered { // else it is called by the container's name
+	if config.LogPath = ""; numbered { // the name of any other log has no number
 		config.LogPath = fmt.Sprintf("%s%d.log", log, config.GetMetadata().GetAttempt())
 	}
 	id, err := createContainer(ctx, conn, c.GetPodSandboxId(), config, pod)
@@ -133,8 +133,8 @@ func (o *restartOptions) recreate(ctx context.Context, printer *cli.Printer, con
 	return nil
 }
 
-// containerConfigOf returns the configuration of an existing container. CRI has no call for it; containerd has it in its
-// verbose status. The image is the container's, even if its name has moved to another image.
+// containerConfigOf returns the configuration of an existing container. CRI has no call for it; containerd reports it
+// in the verbose status. The image is the container's, even if its name has moved to another image.
 func containerConfigOf(ctx context.Context, conn *client.Conn, id string) (*runtimeapi.ContainerConfig, error) {
 	res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {

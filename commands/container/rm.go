@@ -64,7 +64,7 @@ func (o *rmOptions) run(ctx context.Context, printer *cli.Printer, conn *client.
 			logs := ""
 			if printer.Compat && !o.keepLogs && conn.Remote() == "" {
 				res, _ := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.Object.GetId()})
-				logs = res.GetStatus().GetLogPath() // "" where it is not known
+				logs = res.GetStatus().GetLogPath() // "" if it is not known
 			}
 			// Without grace, as docker and crictl do.
 			err := removeByForce(ctx, conn, c.Object.GetId(), runs(c), 0)
@@ -80,7 +80,7 @@ func (o *rmOptions) run(ctx context.Context, printer *cli.Printer, conn *client.
 	}.Run(printer, &o.Targets, containers, err)
 }
 
-// removeByForce stops a running container and removes it. A container that does not exist is no error.
+// removeByForce stops a running container and removes it. A missing container counts as removed.
 func removeByForce(ctx context.Context, conn *client.Conn, id string, running bool, grace time.Duration) error {
 	if running {
 		_, err := conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: int64(grace.Seconds())})

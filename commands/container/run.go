@@ -24,7 +24,7 @@ type runOptions struct {
 	oneLine
 	container *runtimeapi.ContainerConfig
 	pod       *runtimeapi.PodSandboxConfig
-	podRef    string // a pod that is there already
+	podRef    string // an existing pod
 	handler   string
 	pull      cli.PullOptions
 	withPull  bool
@@ -142,7 +142,7 @@ type runner struct {
 	madePod            bool
 }
 
-// start pulls first: an image that cannot be pulled leaves no pod behind.
+// start pulls the image first, so that a failed pull leaves no pod behind.
 func (r *runner) start(ctx context.Context) (err error) {
 	if r.name != "" && r.podRef == "" {
 		taken, err := podNamed(ctx, r.conn, r.pod.GetMetadata())
@@ -209,8 +209,8 @@ func (r *runner) joinPod(ctx context.Context) error {
 	return completeAttempt(ctx, r.conn, pod, r.container)
 }
 
-// labelAsKubelet adds the kubelet's labels, by which tools find the pod of a container, to a container from an image and
-// to its new pod. Configuration files are sent as they are.
+// labelAsKubelet adds the kubelet's labels, by which tools find the pod of a container, to a container from an image
+// and to its new pod. Configuration files are sent as they are.
 func (o *runOptions) labelAsKubelet() {
 	if o.image == "" {
 		return

@@ -32,7 +32,7 @@ func (r *runner) foreground(ctx context.Context) error {
 	feeding, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if r.session.Stdin {
-		go func() { // its error is no failure: the command may not read its input
+		go func() { // an error does not fail the run: the command may not read its input
 			if err := r.session.Attach(feeding, r.conn, r.containerID, stream.Streams{In: r.session.Input, TTY: r.session.TTY}); err != nil {
 				r.Debugf("stdin: %v", err)
 			}
@@ -84,7 +84,7 @@ func (r *runner) follow(ctx context.Context, path string) error {
 			to = r.Err
 		}
 		text := e.Text
-		if r.session.TTY && r.OutTerminal { // which is not in raw mode here
+		if r.session.TTY && r.OutTerminal { // the terminal is not in raw mode here
 			text = bytes.ReplaceAll(text, []byte("\r\n"), []byte("\n"))
 		}
 		_, err := to.Write(text)
@@ -110,11 +110,11 @@ const (
 // first prompt would be lost.
 type earlyOutput struct {
 	out     io.Writer
-	dialled time.Time // what was logged before this did not come over the connection
+	dialled time.Time // earlier log entries did not come over the connection
 	log     func(emit func(logfile.Entry) error) error
-	raw     bool // the terminal does not return the carriage itself
+	raw     bool // the terminal adds no carriage returns itself
 
-	mu    sync.Mutex // guards what follows and the order of writes
+	mu    sync.Mutex // guards the fields below and the order of writes
 	shown bool
 	n     int64 // bytes that came over the connection
 	timer *time.Timer

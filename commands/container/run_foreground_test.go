@@ -72,7 +72,8 @@ func TestEarlyOutputOfAQuietCommand(t *testing.T) {
 	}
 }
 
-// containerd's log has lost the carriage returns of a terminal, Docker's has kept them.
+// TestEarlyOutputReturnsTheCarriageOnce: containerd's log has lost the carriage returns of a terminal, Docker's log
+// has kept them.
 func TestEarlyOutputReturnsTheCarriageOnce(t *testing.T) {
 	for name, log := range map[string][]string{
 		"containerd": {"one\n", "t", "wo\n"},
@@ -94,8 +95,8 @@ func TestEarlyOutputReturnsTheCarriageOnce(t *testing.T) {
 	}
 }
 
-// TestFollowedTerminalOutput: what a container with a terminal wrote is logged by Docker with carriage returns, which
-// a terminal that is not in raw mode adds itself.
+// TestFollowedTerminalOutput: Docker's log has the carriage returns of a container's terminal. A terminal that is not
+// in raw mode adds them itself.
 func TestFollowedTerminalOutput(t *testing.T) {
 	t.Parallel()
 	stub := stubcri.Start(t, stubcri.Options{})

@@ -100,7 +100,7 @@ func (o *runOptions) completeOneLine(c *urfave.Context, args []string) error {
 		o.pod.Linux.SecurityContext.NamespaceOptions = o.security.NamespaceOptions
 		o.security.NamespaceOptions.Network = runtimeapi.NamespaceMode_NODE
 	}
-	// A process namespace of its own, as a pod has by default.
+	// The container has its own process namespace, as in a pod by default.
 	o.security.NamespaceOptions.Pid = runtimeapi.NamespaceMode_CONTAINER
 	if len(o.capabilities.AddCapabilities)+len(o.capabilities.DropCapabilities) > 0 {
 		o.security.Capabilities = o.capabilities
@@ -239,7 +239,7 @@ func parseCPUs(text string) (int64, error) {
 	return int64(math.Round(cpus * cpuPeriod)), nil
 }
 
-// parseLimit refuses 0, which would be no limit for a new container.
+// parseLimit refuses 0, which means no limit for a new container.
 func parseLimit(text string) (int64, error) {
 	size, err := parseSize(text)
 	if err == nil && size == 0 {

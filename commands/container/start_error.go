@@ -15,8 +15,8 @@ import (
 	"github.com/crishim/crishim/internal/ocierror"
 )
 
-// cannotRun adds to the error of a command that could not be started the status that a shell
-// would give; it returns any other error as it is.
+// cannotRun adds a shell's exit status to the error of a command that could not be started. It returns any other error
+// unchanged.
 func cannotRun(err error) error {
 	if err == nil || status.Code(err) == codes.NotFound {
 		return err
@@ -36,9 +36,9 @@ func (e *ociError) Error() string { return ocierror.Plain(cli.WithoutStatusPrefi
 
 func (e *ociError) Unwrap() error { return e.cause }
 
-// startErrorFilter holds back the line of a session's output with the reason why a command could not be started. CRI-O's
-// OCI runtime logs it, with the status 255; crishim's dockershim writes it as a shell would. More output, or another end
-// of the session, releases the line.
+// startErrorFilter holds back the line of a session's output with the reason why a command could not be started.
+// CRI-O's OCI runtime logs it, with the status 255; crishim's dockershim writes it as a shell would. More output, or
+// another end of the session, releases the line.
 type startErrorFilter struct {
 	to   io.Writer
 	mu   sync.Mutex
@@ -108,8 +108,8 @@ func (e *startErrorFilter) orElse(err error) error {
 // ociStatus is the status of a session that failed with an OCI runtime.
 const ociStatus = 255
 
-// startErrorIn parses the line of a start error, of an OCI runtime's log or of the dockershim. It returns nil for other
-// lines, such as a program's own message.
+// startErrorIn parses the line of a start error, from an OCI runtime's log or from the dockershim. It returns nil for
+// other lines, such as a program's own message.
 func startErrorIn(line []byte, code int) error {
 	text := strings.TrimSpace(string(line))
 	if len(text) > startErrorSize || strings.Contains(text, "\n") {

@@ -14,7 +14,7 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 )
 
-// The texts are those of the runtimes named in the cases.
+// TestCannotRun has the error texts of the runtimes named in the cases.
 func TestCannotRun(t *testing.T) {
 	cases := map[string]struct {
 		err  error
@@ -71,7 +71,7 @@ func TestCannotRun(t *testing.T) {
 
 const startErrorLine = `time="2026-01-02T03:04:05Z" level=error msg="exec failed: unable to start container process: exec: \"/etc\": is a directory"` + "\n"
 
-// TestStartErrorAsOutput: CRI-O passes what its OCI runtime logs on as the command's output, and crishim's dockershim
+// TestStartErrorAsOutput: CRI-O passes on the log of its OCI runtime as the command's output. crishim's dockershim
 // writes the reason as a shell would.
 func TestStartErrorAsOutput(t *testing.T) {
 	const line = startErrorLine

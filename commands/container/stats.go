@@ -69,13 +69,13 @@ func (o *statsOptions) run(ctx context.Context, printer *cli.Printer, conn *clie
 		})
 }
 
-// list filters the stats again: not every runtime does it.
+// list filters the stats again, because not every runtime applies the filter.
 func (o *statsOptions) list(ctx context.Context, conn *client.Conn, filter *runtimeapi.ContainerStatsFilter, ids []string) ([]*runtimeapi.ContainerStats, error) {
 	res, err := conn.Runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{Filter: filter})
 	if err != nil {
 		return nil, err
 	}
-	inPod := map[string]bool{} // or in the namespace: stats do not have them
+	inPod := map[string]bool{} // or in the namespace: stats have neither
 	if pod := filter.GetPodSandboxId(); pod != "" {
 		containers, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: pod}})
 		if err != nil {
@@ -99,7 +99,7 @@ func (o *statsOptions) list(ctx context.Context, conn *client.Conn, filter *runt
 	}), nil
 }
 
-// containerUsages returns the rows of two samples. A container that is only in the second one has no CPU rate yet.
+// containerUsages returns the rows of two samples. A container without a first sample has no CPU rate yet.
 func containerUsages(before, after []*runtimeapi.ContainerStats, more cli.Extras, all bool) []output.Usage {
 	earlier := map[string]*runtimeapi.CpuUsage{}
 	for _, s := range before {

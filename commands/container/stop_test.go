@@ -11,7 +11,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// TestStopAllAnnounces what it stops before it does.
+// TestStopAllAnnounces: stop --all lists the containers before it stops them.
 func TestStopAllAnnounces(t *testing.T) {
 	stub := stubcri.Start(t, stubcri.Options{})
 	web := stub.AddPod("default", "web")

@@ -29,7 +29,7 @@ type waitOptions struct {
 	exitCode bool
 	dirs     pod.Dirs
 
-	// polling is the interval without events, listening the interval with events: some runtimes lose some. A status
+	// polling is the interval without events, listening the interval with events: some runtimes lose events. A status
 	// costs the runtime less than a millisecond.
 	polling, listening time.Duration
 	events             *eventWatch
@@ -124,7 +124,7 @@ func (o *waitOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 	o.readiness = &readiness{printer: printer, dirs: o.dirs, conn: conn}
 	defer o.readiness.close()
 	if o.goal.state == "ready" || o.goal.state == "notready" {
-		o.listening = min(o.listening, o.polling) // no event tells the results of probes
+		o.listening = min(o.listening, o.polling) // results of probes cause no event
 	}
 	limit := ctx
 	if o.timeout > 0 {
@@ -144,7 +144,7 @@ func (o *waitOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 	go func() { defer close(done); o.events.listen(listening, conn) }()
 	defer func() { stop(); <-done }()
 	if len(o.targets) > 1 && slices.Contains(cli.PodTypes, o.targets[0]) {
-		// As in kubectl wait pod web, unless something has that very name.
+		// kubectl writes the type before the name: wait pod web. An object of that very name wins.
 		_, err := conn.FindContainer(ctx, o.in.Query(o.targets[0], client.Any))
 		if cli.IsGone(err) {
 			_, err = conn.FindPod(ctx, o.in.Query(o.targets[0], client.Any))
@@ -237,7 +237,7 @@ type watched struct {
 	pod   bool
 	code  int32
 	noted bool   // the user knows that it does not exist yet
-	why   string // a pod is not ready
+	why   string // reason why a pod is not ready
 
 	readiness *readiness
 }
@@ -291,7 +291,7 @@ func (w *watched) state(ctx context.Context, conn *client.Conn) (string, error) 
 }
 
 func (w *watched) find(ctx context.Context, conn *client.Conn) error {
-	if w.goal.state != "ready" && w.goal.state != "notready" { // which are states of pods only
+	if w.goal.state != "ready" && w.goal.state != "notready" { // ready and notready are states of pods only
 		c, err := conn.FindContainer(ctx, w.in.Query(w.ref, client.PreferRunning))
 		w.id = c.GetId()
 		if !cli.IsGone(err) || w.goal.state != "removed" || strings.Count(w.ref, "/") > 1 {

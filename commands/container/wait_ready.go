@@ -21,7 +21,7 @@ type readiness struct {
 	printer *cli.Printer
 	dirs    pod.Dirs
 	conn    *client.Conn
-	manager *kuberuntime.Manager // makes probes; nil until one is needed
+	manager *kuberuntime.Manager // runs probes; nil until one is needed
 	last    attempt
 }
 
@@ -43,7 +43,7 @@ func (r *readiness) close() {
 }
 
 // ofPod reports whether a pod is ready as kubectl means it, and what is missing. While sync or apply keeps the pod,
-// their probes decide; afterwards one attempt of each probe does; without probes all containers must run. Ephemeral
+// their probes decide. Afterwards one attempt of each probe decides. Without probes all containers must run. Ephemeral
 // containers do not count.
 func (r *readiness) ofPod(ctx context.Context, sandbox *runtimeapi.PodSandboxStatus) (bool, string, error) {
 	if sandbox.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
@@ -86,7 +86,7 @@ func missingOf(state *kuberuntime.PodState, newest map[string]*runtimeapi.Contai
 	return missing, probed
 }
 
-// byOneAttempt makes each startup and readiness probe of a pod once, at most once a second.
+// byOneAttempt runs each startup and readiness probe of a pod once, at most once a second.
 func (r *readiness) byOneAttempt(ctx context.Context, sandbox *runtimeapi.PodSandboxStatus, containers []*runtimeapi.Container) (bool, string, error) {
 	if r.last.sandbox == sandbox.GetId() && r.printer.Now().Sub(r.last.at) < probePeriod {
 		return r.last.ready, r.last.missing, nil

@@ -61,7 +61,7 @@ func (f *readyFixture) want(sandbox string, ready bool, why string) {
 	}
 }
 
-// TestReadyWithoutProbes: where nobody probes, a pod is ready when all its containers run.
+// TestReadyWithoutProbes: a pod that nobody probes is ready when all its containers run.
 func TestReadyWithoutProbes(t *testing.T) {
 	t.Parallel()
 	f := newReadyFixture(t)
@@ -84,7 +84,7 @@ func TestReadyWithoutProbes(t *testing.T) {
 	f.want(paused, false, "container web is paused")
 }
 
-// TestReadyByProbes: while apply waits for a pod its probes decide, and when it has ended one attempt of each.
+// TestReadyByProbes: while apply waits for a pod, apply's probes decide. Afterwards one attempt of each probe decides.
 func TestReadyByProbes(t *testing.T) {
 	t.Parallel()
 	f := newReadyFixture(t)

@@ -28,8 +28,7 @@ func connect(t *testing.T, stub *stubcri.Server) *client.Conn {
 	return conn
 }
 
-// TestWaitListensToEvents asks but once an hour, so that only an event can
-// end it.
+// TestWaitListensToEvents polls only once an hour, so that only an event can end the wait.
 func TestWaitListensToEvents(t *testing.T) {
 	for _, state := range []string{"exited", "removed", "running"} {
 		t.Run(state, func(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// tree lists what is below dir: path, kind and content.
+// tree returns the files below dir: path, kind and content.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -69,7 +69,7 @@ func write(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// open is a directory for Pack and Unpack.
+// open returns a directory for Pack and Unpack.
 func open(t *testing.T, dir string) *os.Root {
 	t.Helper()
 	root, err := os.OpenRoot(dir)
@@ -172,7 +172,7 @@ func pack(t *testing.T, entries ...tar.Header) io.Reader {
 	return &b
 }
 
-// Entries from a container must not touch anything outside of the directory.
+// TestUnpackStaysInside: entries from a container touch nothing outside of the directory.
 func TestUnpackStaysInside(t *testing.T) {
 	file := func(name string) tar.Header { return tar.Header{Typeflag: tar.TypeReg, Name: name} }
 	link := func(name, to string) tar.Header {
@@ -236,7 +236,7 @@ func FuzzUnpack(f *testing.F) {
 		w.Close()
 		base := t.TempDir()
 		write(t, base, map[string]string{"inside/x": "x"})
-		_ = Unpack(&b, open(t, filepath.Join(base, "inside")), Options{}) // what it makes of nonsense is its affair
+		_ = Unpack(&b, open(t, filepath.Join(base, "inside")), Options{}) // any result is fine for an invalid archive
 		entries, err := os.ReadDir(base)
 		if err != nil || len(entries) != 1 {
 			t.Errorf("%v next to the directory, %v", entries, err)
@@ -244,8 +244,7 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// TestUnpackReplacesNoDevice: a pipe stands for /dev/null, which the
-// superuser would lose for the whole machine.
+// TestUnpackReplacesNoDevice: a pipe stands for /dev/null, which root would remove for the whole machine.
 func TestUnpackReplacesNoDevice(t *testing.T) {
 	for name, entry := range map[string]tar.Header{
 		"a file": {Typeflag: tar.TypeReg, Name: "pipe"},
@@ -268,8 +267,7 @@ func TestUnpackReplacesNoDevice(t *testing.T) {
 	}
 }
 
-// A swapper changes the directory that is packed once something has been
-// written, as a process in it could at any time.
+// swapper changes the packed directory after the first write, as a process in the container could at any time.
 type swapper struct {
 	bytes.Buffer
 	swap func()
@@ -283,7 +281,7 @@ func (s *swapper) Write(b []byte) (int, error) {
 	return s.Buffer.Write(b)
 }
 
-// Packing stays below its directory while a container replaces parts of it.
+// TestPackStaysInside: Pack stays below its directory while a container replaces parts of it.
 func TestPackStaysInside(t *testing.T) {
 	replace := func(t *testing.T, old, to string) {
 		t.Helper()
@@ -329,7 +327,7 @@ func TestPackStaysInside(t *testing.T) {
 	}
 }
 
-// TestOpenReplaced is the moment between the look at a file and its opening.
+// TestOpenReplaced replaces a file between its stat and its opening.
 func TestOpenReplaced(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
@@ -371,7 +369,7 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// The directories that an archive leaves out belong to whom its files do.
+// TestUnpackParents: directories that an archive leaves out get the owner of their files.
 func TestUnpackParents(t *testing.T) {
 	dir := t.TempDir()
 	var owned int
@@ -407,7 +405,7 @@ func unpackInto(t *testing.T, r io.Reader) error {
 	}
 }
 
-// TestUnpackALongName: a path of ever more directories takes no time.
+// TestUnpackALongName: a path of very many directories fails at once.
 func TestUnpackALongName(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
@@ -423,7 +421,7 @@ func TestUnpackALongName(t *testing.T) {
 	}
 }
 
-// TestUnpackAHugeRecord: what an entry's extended header says may be as long as the header claims.
+// TestUnpackAHugeRecord: an extended header that claims a huge size fails without using the memory.
 func TestUnpackAHugeRecord(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
@@ -448,12 +446,12 @@ func TestUnpackAHugeRecord(t *testing.T) {
 	}
 }
 
-// endless is zeros without an end.
+// endless is an endless stream of zeros.
 type endless struct{}
 
 func (endless) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-// TestUnpackOneDirectoryAgainAndAgain: what is remembered of directories is little, and once for each.
+// TestUnpackOneDirectoryAgainAndAgain: a directory is remembered once, without its extended records.
 func TestUnpackOneDirectoryAgainAndAgain(t *testing.T) {
 	r, w := io.Pipe()
 	used := func() uint64 {
@@ -484,7 +482,7 @@ func TestUnpackOneDirectoryAgainAndAgain(t *testing.T) {
 	}
 }
 
-// TestUnpackLeavesHoles: a sparse file of a container takes no more room here than there.
+// TestUnpackLeavesHoles: a sparse file of a container stays sparse.
 func TestUnpackLeavesHoles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -510,7 +508,7 @@ func TestUnpackLeavesHoles(t *testing.T) {
 	}
 }
 
-// TestUnpackLeavesNoHalfFile: an interrupted copy leaves no file that looks whole, and what was there before.
+// TestUnpackLeavesNoHalfFile: an interrupted copy leaves the old file, and never an incomplete new file.
 func TestUnpackLeavesNoHalfFile(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]map[string]string{"new": {}, "a file": {"half": "whole"}, "a link": {"half": "-> other", "other": "x"}} {
@@ -528,7 +526,7 @@ func TestUnpackLeavesNoHalfFile(t *testing.T) {
 	}
 }
 
-// TestUnpackReplaces: a file, a link and a hard link take the place of another one, and nothing else stays.
+// TestUnpackReplaces: a file, a link and a hard link replace an existing file, and no other file stays.
 func TestUnpackReplaces(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -546,7 +544,8 @@ func TestUnpackReplaces(t *testing.T) {
 	}
 }
 
-// TestUnpackLeavesRoomOnTheDisk has a disk of 100 MiB: a copy ends before it is full, and leaves what was there.
+// TestUnpackLeavesRoomOnTheDisk: on a disk of 100 MiB a copy fails before the disk is full, and leaves the existing
+// files.
 func TestUnpackLeavesRoomOnTheDisk(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -576,7 +575,8 @@ func TestUnpackLeavesRoomOnTheDisk(t *testing.T) {
 	}
 }
 
-// TestUnpackCountsEveryEntry: entries without content take room on the disk, too. This one has less than what stays free.
+// TestUnpackCountsEveryEntry: entries without content use disk space, too. This disk has less space than Unpack keeps
+// free.
 func TestUnpackCountsEveryEntry(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -638,7 +638,7 @@ func TestUnpackNamesWhatItSkips(t *testing.T) {
 	}
 }
 
-// unpackStream unpacks an entry of which n bytes come: zeros, and then end.
+// unpackStream unpacks an entry of which n bytes arrive: zeros, and then end.
 func unpackStream(t *testing.T, dir string, o Options, h tar.Header, n int64, end string) error {
 	t.Helper()
 	root, err := os.OpenRoot(dir)
@@ -658,7 +658,7 @@ func unpackStream(t *testing.T, dir string, o Options, h tar.Header, n int64, en
 			_, err = io.WriteString(entries, end)
 		}
 		if err == nil {
-			err = entries.Close() // fails where n is less than the header's size
+			err = entries.Close() // fails if n is less than the header's size
 		}
 		w.CloseWithError(err)
 	}()

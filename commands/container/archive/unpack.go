@@ -22,11 +22,11 @@ import (
 	"github.com/crishim/crishim/internal/bounded"
 )
 
-// Options are those of [Pack] and [Unpack].
+// Options are the options of [Pack] and [Unpack].
 type Options struct {
 	// Strip drops the first part of every entry's name.
 	Strip bool
-	// Name is put before the rest of it.
+	// Name is put before the rest of the name.
 	Name string
 	// Directory refuses an entry called Name that is not a directory.
 	Directory bool
@@ -153,7 +153,7 @@ func (u *unpacker) entry(h *tar.Header, body io.Reader) error {
 	return nil
 }
 
-// parents makes the directories above an entry that the archive does not have.
+// parents creates the directories above an entry that the archive leaves out.
 func (u *unpacker) parents(dir string, h *tar.Header) error {
 	if _, err := u.root.Stat(dir); dir == "." || !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -182,7 +182,7 @@ func (u *unpacker) dir(h *tar.Header, name string) error {
 		}
 	}
 	if name == "." {
-		return nil // the user's own, from before
+		return nil // the user's own directory, which existed before
 	}
 	// The whole header would keep its extended records, which may be large.
 	last := &tar.Header{Typeflag: h.Typeflag, Name: name, Mode: h.Mode, Uid: h.Uid, Gid: h.Gid, ModTime: h.ModTime}
@@ -231,10 +231,10 @@ func (u *unpacker) file(h *tar.Header, name string, body io.Reader) error {
 
 const (
 	block    = 64 << 10
-	smallest = 4 << 10 // of the disk, for an entry of any kind
+	smallest = 4 << 10 // disk space for an entry of any kind
 )
 
-// copy leaves holes in place of zeros: a sparse file may be larger than the disk. It ends before the disk is full.
+// copy writes holes in place of zeros: a sparse file may be larger than the disk. It fails before the disk is full.
 func (u *unpacker) copy(f *os.File, name string, body io.Reader, size int64) error {
 	buf, zeros := make([]byte, block), make([]byte, block)
 	for at := int64(0); at < size; at += int64(len(buf)) {
@@ -289,7 +289,8 @@ func (u *unpacker) own(name string, h *tar.Header) error {
 	return u.root.Lchown(name, uid, gid)
 }
 
-// finish sets the attributes of the directories, the deepest first. Set earlier, a mode could forbid to write into them.
+// finish sets the attributes of the directories, the deepest first. Set earlier, a mode could forbid to write into
+// them.
 func (u *unpacker) finish() error {
 	for i := len(u.dirs) - 1; i >= 0; i-- {
 		if err := u.attributes(u.dirs[i], u.dirs[i].Name); err != nil {

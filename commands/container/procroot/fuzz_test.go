@@ -14,7 +14,7 @@ func FuzzIDMap(f *testing.F) {
 		if err != nil || id < 0 || int64(id) >= 1<<32 {
 			return
 		}
-		for _, r := range m { // a kernel lets nothing else in
+		for _, r := range m { // the kernel rejects other ranges
 			if r.inside < 0 || r.outside < 0 || r.count < 1 || r.inside+r.count > 1<<32 || r.outside+r.count > 1<<32 || r.count > 1<<32 {
 				return
 			}

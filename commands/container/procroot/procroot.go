@@ -1,10 +1,9 @@
-// Package procroot opens the files of a running container through /proc, for containers without
-// a tar. Paths are resolved as by the container's own processes: no symbolic link leads out of
-// the container's root directory.
+// Package procroot opens the files of a running container through /proc, for containers without a tar. Paths are
+// resolved as by the container's own processes: no symbolic link leads out of the container's root directory.
 //
-// Neither the container nor its runtime is trusted: a process id is accepted only if the kernel
-// confirms that it belongs to the container, so that no answer of a runtime on another machine,
-// or about a virtual machine, opens files of this one.
+// The package trusts neither the container nor its runtime: it accepts a process id only if the kernel confirms that
+// the process belongs to the container. A wrong process id, from a runtime on another machine or about a virtual
+// machine, therefore never opens files of this machine.
 package procroot
 
 import (
@@ -24,7 +23,7 @@ import (
 // Root is the root directory of a container.
 type Root struct {
 	dir      *os.File
-	uid, gid int // of the container's process, as this machine counts
+	uid, gid int // of the container's process, in ids of this machine
 	uids     idMap
 	gids     idMap
 }
@@ -35,7 +34,7 @@ func Open(pid int, containerID string) (*Root, error) {
 }
 
 func open(pid int, own func(groups string) bool) (*Root, error) {
-	// An open directory never becomes another process's, even if the pid is used again.
+	// An open directory of /proc never becomes another process's, even if the pid is reused.
 	process, err := os.OpenRoot(filepath.Join("/proc", strconv.Itoa(pid)))
 	if err != nil {
 		return nil, fmt.Errorf("its process %d is not on this machine", pid)
@@ -64,7 +63,7 @@ func open(pid int, own func(groups string) bool) (*Root, error) {
 	return r, nil
 }
 
-// belongs checks that the process is in a cgroup of the container, and sees other files than this machine.
+// belongs checks that the process is in a cgroup of the container, and has another mount namespace than this machine.
 func belongs(process *os.Root, pid int, own func(groups string) bool) error {
 	groups, err := process.ReadFile("cgroup")
 	if err != nil || !own(string(groups)) {
@@ -137,11 +136,11 @@ func (r *Root) resolve(path string, flags uint64) (*os.File, error) {
 }
 
 const (
-	nobody = 65534 // the kernel's id for an owner that has none in a user namespace
+	nobody = 65534 // the kernel's id for an unmapped owner in a user namespace
 	keep   = -1    // for chown: leave the id as it is
 )
 
-// idMap maps the ids of a user namespace to those of this machine.
+// idMap maps the ids of a user namespace to ids of this machine.
 type idMap []idRange
 
 type idRange struct{ inside, outside, count int64 }
@@ -201,10 +200,10 @@ func (r *Root) identity(process *os.Root) error {
 	return nil
 }
 
-// Host maps an owner in the container to the one on this machine.
+// Host maps an owner in the container to the owner on this machine.
 func (r *Root) Host(uid, gid int) (int, int) { return r.uids.host(uid), r.gids.host(gid) }
 
-// Container maps an owner on this machine to the one in the container.
+// Container maps an owner on this machine to the owner in the container.
 func (r *Root) Container(uid, gid int) (int, int) {
 	return r.uids.container(uid), r.gids.container(gid)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// container is a directory with a file next to it that no path may reach. The
-// container is hostile: its links point out in every way.
+// container returns a directory with a file next to it that no path may reach. The container is hostile: its links
+// point out in every way.
 func container(t *testing.T) (*Root, string) {
 	t.Helper()
 	base := t.TempDir()
@@ -52,7 +52,7 @@ func container(t *testing.T) (*Root, string) {
 
 func TestDirStaysInside(t *testing.T) {
 	r, _ := container(t)
-	cases := map[string]string{ // path: what its file "name" holds; empty where there is no such directory
+	cases := map[string]string{ // path to the content of its file "name"; empty without such a directory
 		"/etc": "inside", "etc/": "inside", "/var/absolute": "inside", "/climbing": "inside", "/chain/.": "inside",
 		"/../../etc": "inside", "../etc": "inside", "/var/../chain": "inside",
 		"/var/out": "", "/host": "", "/loop": "", "/file": "", "/no/such": "", "/file/x": "", "/dangling": "",
@@ -80,7 +80,7 @@ func TestDirStaysInside(t *testing.T) {
 	}
 }
 
-// The kernel follows the links of /proc by itself, past any check of paths.
+// TestDirFollowsNoLinkOfProc: the kernel follows the links of /proc by itself, past any check of paths.
 func TestDirFollowsNoLinkOfProc(t *testing.T) {
 	dir, err := os.Open("/")
 	if err != nil {
@@ -153,8 +153,7 @@ func TestOpenRefusesTheFilesOfThisMachine(t *testing.T) {
 	}
 }
 
-// TestOpenInUserNamespace opens a process that has namespaces as a container
-// has, with other ids inside than outside.
+// TestOpenInUserNamespace opens a process with the namespaces of a container, whose ids differ inside and outside.
 func TestOpenInUserNamespace(t *testing.T) {
 	cmd := exec.Command("cat")
 	in, err := cmd.StdinPipe()
