@@ -47,7 +47,8 @@ func (o *historyOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	return o.Check(in)
 }
 
-// imageConfig is an image's configuration in the verbose status. Docker's history has sizes, and its last step first.
+// imageConfig is an image's configuration in the verbose status. Docker's history has sizes, and lists the last step
+// first.
 type imageConfig struct {
 	Spec struct {
 		History []struct {
@@ -82,7 +83,7 @@ func (c *imageConfig) steps(sizes func() []int64) (steps []output.HistoryEntry) 
 	docker := false
 	for _, h := range c.Spec.History {
 		step := output.HistoryEntry{CreatedBy: h.CreatedBy + h.BuildStep, Comment: h.Comment, Size: h.Size}
-		if id, ok := strings.CutPrefix(h.ID, "sha256:"); ok { // others are <missing>
+		if id, ok := strings.CutPrefix(h.ID, "sha256:"); ok { // other steps are <missing>
 			step.ID = id
 		}
 		var seconds int64
@@ -126,7 +127,7 @@ func layerSizes(ctx context.Context, conn *client.Conn, diffIDs []digest.Digest)
 		Containerd struct{ Snapshotter string }
 	}
 	if res, err := conn.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true}); err == nil {
-		_ = json.Unmarshal([]byte(res.GetInfo()["config"]), &config) // containerd 2 does not say, and has its default
+		_ = json.Unmarshal([]byte(res.GetInfo()["config"]), &config) // containerd 2 does not report it, and uses its default
 	}
 	if config.Containerd.Snapshotter == "" {
 		config.Containerd.Snapshotter = "overlayfs"

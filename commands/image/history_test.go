@@ -10,7 +10,7 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// TestHistorySteps has both forms: Docker's own, and OCI's with the sizes of layers from elsewhere.
+// TestHistorySteps has both forms: Docker's own, and OCI's with the layer sizes of the runtime.
 func TestHistorySteps(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

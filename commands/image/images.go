@@ -43,7 +43,7 @@ func NewImages(in *cli.Invocation) *cli.Verb {
 
 func (o *imagesOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	words := c.Args().Slice()
-	if len(words) > 0 && !in.Compat { // docker's words behind image
+	if len(words) > 0 && !in.Compat { // docker's subcommands of image
 		switch word, rest := words[0], words[1:]; word {
 		case "ls", "list":
 			words = rest

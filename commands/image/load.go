@@ -87,7 +87,7 @@ func (o *loadOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 		case len(image.Names) == 0:
 			err = printer.Say("Loaded image ID: %s", image.ID())
 			printer.Note("the archive has no name for %s: `crishim load --as NAME` gives it one", image.ID())
-		default: // as docker, with the id behind it
+		default: // as in docker, followed by the id
 			err = cli.Each(image.Names, func(name string) error {
 				return printer.Say("Loaded image: %s (%s)", imagefile.Familiar(name), image.ID())
 			})
@@ -133,7 +133,7 @@ func (o *loadOptions) refuse(ctx context.Context, conn *client.Conn, to store, i
 	if !o.force {
 		var err error
 		sandbox, err = kuberuntime.SandboxImage(ctx, conn.Runtime)
-		// An endpoint for images alone has no sandbox image.
+		// An endpoint with only the image service has no sandbox image.
 		if code := status.Code(err); err != nil && code != codes.Unimplemented && code != codes.Unavailable {
 			return err
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/crishim/crishim/internal/test/stubcri"
 )
 
-// TestPruneKeepsUsedImages: also the image of a volume, the one whose name only the user knows, and the sandbox image of
-// a containerd that does not pin it.
+// TestPruneKeepsUsedImages: prune keeps the image of a volume, an image that only the user's name refers to, and the
+// sandbox image of a containerd that does not pin it.
 func TestPruneKeepsUsedImages(t *testing.T) {
 	stub := stubcri.Start(t, stubcri.Options{Change: func(answer proto.Message) {
 		switch m := answer.(type) {
@@ -70,7 +70,7 @@ func TestPruneLooksAgain(t *testing.T) {
 	var once sync.Once
 	looks := 0
 	stub.Before("ListContainers", func(context.Context) {
-		if looks++; looks > 1 { // the second look is that before a removal
+		if looks++; looks > 1 { // the second list precedes the removal
 			once.Do(func() {
 				stub.AddCreated(stub.AddPod("default", "web"), "app", func(c *runtimeapi.ContainerConfig) { c.Image = &runtimeapi.ImageSpec{Image: "spare:1"} })
 			})

@@ -21,7 +21,7 @@ type saveOptions struct {
 	quiet     bool
 }
 
-// NewSave returns the verb that writes images into an archive. CRI has no call for that: our own shim has its private
+// NewSave returns the verb that writes images into an archive. CRI has no call for it: our own shim has its private
 // service, containerd its API on the same socket.
 func NewSave(in *cli.Invocation) *cli.Verb {
 	o := &saveOptions{format: string(imagefile.OCI)}

@@ -26,7 +26,7 @@ import (
 type store interface {
 	// save calls write with images.
 	save(ctx context.Context, images []string, o imagefile.Options, write func([]imagefile.Image) error) error
-	// load stores images, and returns them with their names there.
+	// load stores images, and returns them with their names in the runtime.
 	load(ctx context.Context, images []imagefile.Image) ([]imagefile.Image, error)
 }
 
@@ -82,7 +82,7 @@ func (s containerdStore) save(ctx context.Context, images []string, o imagefile.
 	return write(list)
 }
 
-// load waits until CRI knows the images: its plugin reads them at an event.
+// load waits until CRI knows the images: containerd's CRI plugin reads them after an event.
 func (s containerdStore) load(ctx context.Context, images []imagefile.Image) ([]imagefile.Image, error) {
 	if err := s.store.Load(ctx, images); err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (s containerdStore) load(ctx context.Context, images []imagefile.Image) ([]
 	return images, nil
 }
 
-// pullStore is a runtime with CRI alone. It pulls from a registry that runs as long as the command.
+// pullStore is a runtime with CRI alone. It pulls from a registry that crishim serves until the command ends.
 type pullStore struct{ conn *client.Conn }
 
 func (s pullStore) save(context.Context, []string, imagefile.Options, func([]imagefile.Image) error) error {
