@@ -88,7 +88,7 @@ func readManifests(in *cli.Invocation, o manifest.Options, files []string) (*man
 	set, err := manifest.Read(o, in.In, files...)
 	var problems manifest.Errors
 	switch {
-	case errors.As(err, &problems): // one failure of each
+	case errors.As(err, &problems): // a failure for each problem
 		var all []error
 		for _, one := range problems {
 			all = append(all, cli.BadInput(one))
@@ -109,12 +109,12 @@ func readManifests(in *cli.Invocation, o manifest.Options, files []string) (*man
 	return set, nil
 }
 
-// otherFile suggests a file in place of a missing one.
+// otherFile suggests a file with a name similar to the missing file's.
 func otherFile(err error) string {
 	var missing *fs.PathError
 	if errors.As(err, &missing) {
 		dir := filepath.Dir(missing.Path)
-		entries, _ := os.ReadDir(dir) // without any there is nothing like it
+		entries, _ := os.ReadDir(dir) // without entries there is no suggestion
 		var names []string
 		for _, e := range entries {
 			names = append(names, e.Name())

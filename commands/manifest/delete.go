@@ -106,7 +106,7 @@ func (o *deleteOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	return nil
 }
 
-// workloadOf names the object of whose template a pod is, "" for other pods.
+// workloadOf returns the name of the workload from whose template a pod was made, "" for other pods.
 func workloadOf(p *v1.Pod) string {
 	owner := metav1.GetControllerOf(p)
 	if owner == nil {
@@ -162,7 +162,7 @@ func (o *deleteOptions) replicas(r *podRuntime, pods []*pod.Pod) (names []string
 	return append(names, slices.Sorted(maps.Values(missing))...)
 }
 
-// remove deletes pods, each element those of one name.
+// remove deletes pods. Each element has the pods of a name.
 func (o *deleteOptions) remove(ctx context.Context, printer *cli.Printer, r *podRuntime, pods [][]*pod.Pod) error {
 	return cli.InParallel(printer, pods, cli.AtOnce, func(printer *cli.Printer, all []*pod.Pod) error {
 		name := all[0].FullName()
@@ -175,8 +175,8 @@ func (o *deleteOptions) remove(ctx context.Context, printer *cli.Printer, r *pod
 	})
 }
 
-// choose returns the pods of --all or --selector by name: pods of apply, and of a sync that does not run. Another tool
-// may have a pod of the same name.
+// choose returns the pods of --all or --selector, grouped by name: pods of apply, and of a sync that does not run.
+// Another tool may have a pod of the same name.
 func (o *deleteOptions) choose(ctx context.Context, printer *cli.Printer, r *podRuntime, pods []*pod.Pod) (chosen [][]*pod.Pod, err error) {
 	var names []string
 	for _, p := range pods {
@@ -210,7 +210,7 @@ func (o *deleteOptions) choose(ctx context.Context, printer *cli.Printer, r *pod
 	return chosen, nil
 }
 
-// find finds the pods of each name. If one is missing or kept by sync, nothing is deleted. Pods of a manifest may be
+// find finds the pods of each name. If a pod is missing or kept by sync, nothing is deleted. Pods of a manifest may be
 // missing, as after an apply that failed.
 func (o *deleteOptions) find(ctx context.Context, r *podRuntime, pods []*pod.Pod) (found [][]*pod.Pod, missing, err error) {
 	names, err := podNames("delete", o.in, pods, o.names)
@@ -326,7 +326,7 @@ func hintForKind(verb string, in cli.Within, names []string) string {
 }
 
 // findPods finds pods by namespace/name, by name, first in default, then in the only namespace with that name, and by
-// uid. pod/NAME is NAME if there is no such namespace. Pods of the same name are all returned.
+// uid. pod/NAME is NAME unless a namespace is called pod. It returns all pods of the same name.
 func findPods(pods []*pod.Pod, ref string) ([]*pod.Pod, error) {
 	pick := func(match func(*pod.Pod) bool) (out []*pod.Pod) {
 		for _, p := range pods {
@@ -358,7 +358,7 @@ func findPods(pods []*pod.Pod, ref string) ([]*pod.Pod, error) {
 	return found, nil
 }
 
-// ambiguous returns the error about a name of several pods.
+// ambiguous returns the error about a name that several pods have.
 func ambiguous(name string, pods []*pod.Pod) error {
 	var uids []string
 	for _, p := range pods {
@@ -367,7 +367,7 @@ func ambiguous(name string, pods []*pod.Pod) error {
 	return cli.WithHint(fmt.Errorf("%s is ambiguous: %d pods match", cli.Quote(name), len(pods)), "give one of these UIDs: %s", strings.Join(uids, ", "))
 }
 
-// noPodNamed returns the error about an unknown name. Manifests with errors are in the list of pods.
+// noPodNamed returns the error about an unknown name, with a hint if the name is a manifest with errors.
 func noPodNamed(dirs pod.Dirs, pods []*pod.Pod, name string) error {
 	err := fmt.Errorf("there is no pod %s", cli.Quote(name))
 	for _, wrong := range kuberuntime.InvalidManifests(dirs) {

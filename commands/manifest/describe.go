@@ -237,7 +237,7 @@ func (p *page) pod(d *kuberuntime.Description, owner kuberuntime.Owner) {
 	}
 }
 
-// madeBy names the maker of a pod, and says if that process has ended.
+// madeBy names the process that made a pod, and reports if the process has ended.
 func madeBy(d *kuberuntime.Description, owner kuberuntime.Owner) string {
 	over := d.View.Phase == v1.PodSucceeded || d.View.Phase == v1.PodFailed
 	switch {
@@ -368,7 +368,7 @@ func (p *page) events(events []kuberuntime.Event) {
 	folded = folded[max(len(folded)-shownEvents, 0):]
 	reasons := 0
 	for i, e := range folded {
-		folded[i].Reason = output.Sanitize(e.Reason) // a file's, which may be another's
+		folded[i].Reason = output.Sanitize(e.Reason) // read from a file that another user may have written
 		if e.Count > 1 {
 			folded[i].Reason += fmt.Sprintf(" (x%d)", e.Count)
 		}

@@ -22,7 +22,7 @@ import (
 
 var describedAt = time.Unix(1000, 0)
 
-// described is a pod of sync with one container.
+// described returns the description of a pod of sync with one container.
 func described(status *pod.ContainerStatus, change ...func(*kuberuntime.Description)) *kuberuntime.Description {
 	spec := v1.PodSpec{Containers: []v1.Container{{
 		Name: "main", Image: "busybox:1", Command: []string{"sh", "-c", "run the service"},
@@ -181,7 +181,7 @@ func TestWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestDescriptionOnATerminal: at 80 and 200 columns the terminal has nothing to wrap.
+// TestDescriptionOnATerminal: at 80 and 200 columns no line is too long for the terminal.
 func TestDescriptionOnATerminal(t *testing.T) {
 	t.Parallel()
 	c := exited(3, "Error", "")
@@ -260,7 +260,7 @@ Events:
 	}
 }
 
-// TestNobodyKeepsThePod: describe says that an unmanaged pod is not probed or restarted, and probes once itself.
+// TestNobodyKeepsThePod: describe reports that an unmanaged pod is not probed or restarted, and probes once itself.
 func TestNobodyKeepsThePod(t *testing.T) {
 	t.Parallel()
 	d := described(&pod.ContainerStatus{State: runtimeapi.ContainerState_CONTAINER_RUNNING, StartedAt: time.Unix(940, 0)}, func(d *kuberuntime.Description) {
@@ -302,7 +302,7 @@ func TestStatusLinesTellChanges(t *testing.T) {
 	}
 }
 
-// TestReasonsOfHostileEvents: the reason of an event, which is read from a file, is text as its message is.
+// TestReasonsOfHostileEvents: the reason of an event is read from a file, and is sanitised like the message.
 func TestReasonsOfHostileEvents(t *testing.T) {
 	t.Parallel()
 	p := &page{width: 80}
@@ -312,7 +312,8 @@ func TestReasonsOfHostileEvents(t *testing.T) {
 	}
 }
 
-// TestPhaseOfYoungPods: what has started a moment ago and has no readiness probe may end at once.
+// TestPhaseOfYoungPods: a container without a readiness probe that has just started counts as running, not ready,
+// because it may end at once.
 func TestPhaseOfYoungPods(t *testing.T) {
 	t.Parallel()
 	for age, want := range map[time.Duration]string{100 * time.Millisecond: "running", time.Second: "ready"} {

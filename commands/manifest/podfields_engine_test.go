@@ -13,8 +13,8 @@ import (
 	"github.com/crishim/crishim/kuberuntime/manifest"
 )
 
-// TestPodFieldsOnEngine: an exit code of a rule starts a container again, with a variable from a file; and the policy
-// Strict is refused by containerd 1, which would ignore it.
+// TestPodFieldsOnEngine: a restart rule restarts a container by its exit code, with a variable from a file. The policy
+// Strict is refused for containerd 1, which would ignore it.
 func TestPodFieldsOnEngine(t *testing.T) {
 	if os.Geteuid() != 0 {
 		test.Missing(t, "pod directories need root")

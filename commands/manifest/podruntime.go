@@ -49,7 +49,7 @@ type podRuntimeOptions struct {
 	singleOOM   bool // SingleProcessOOMKill
 }
 
-// connectHere connects to a runtime of this host: pods from manifests have directories on it.
+// connectHere connects to a runtime of this host, because pods from manifests have directories on the host.
 func connectHere(ctx context.Context, connector *cli.Connector) (*client.Conn, error) {
 	conn, err := connector.Connect(ctx)
 	if err != nil {
@@ -106,7 +106,7 @@ func openPodRuntime(ctx context.Context, printer *cli.Printer, connector *cli.Co
 	return r, nil
 }
 
-// setUp adds the settings to what is known of the host.
+// setUp adds the settings to host, and checks that the host supports them.
 func (o podRuntimeOptions) setUp(host *criconfig.Host) error {
 	host.LimitedSwap, host.SingleProcessOOMKill = o.limitedSwap, o.singleOOM
 	if o.limitedSwap && !host.CgroupV2 {
@@ -120,8 +120,8 @@ func (r *podRuntime) close() error {
 	return r.conn.Close()
 }
 
-// keepEvents shows each event and stores it for describe. A failed write is a warning, once: the pods do not depend on
-// it.
+// keepEvents shows each event and stores it for describe. A failed write causes a single warning, because pods do not
+// depend on stored events.
 func keepEvents(printer *cli.Printer, dirs pod.Dirs, steps func(kuberuntime.Event)) func(kuberuntime.Event) {
 	var once sync.Once
 	return func(e kuberuntime.Event) {
@@ -204,7 +204,8 @@ func (o *inputOptions) check(in *cli.Invocation, c *urfave.Context) (err error) 
 	return err
 }
 
-// withSubdirectories returns paths with the directories below them. Hidden ones are left out, as hidden files are.
+// withSubdirectories returns paths with the directories below them. Hidden directories are left out, as hidden files
+// are.
 func withSubdirectories(paths []string) (all []string, err error) {
 	for _, path := range paths {
 		if info, err := os.Stat(path); path == "-" || err != nil || !info.IsDir() {

@@ -37,7 +37,7 @@ import (
 	"github.com/crishim/crishim/logfile"
 )
 
-// beforeCreate calls a function before each container is made, with what is asked for.
+// beforeCreate calls do with the request before each container is created.
 type beforeCreate struct {
 	grpc.ClientConnInterface
 	do func(*runtimeapi.CreateContainerRequest)
@@ -82,7 +82,7 @@ func invocationOf(p *cli.Process) (in *cli.Invocation, printer *cli.Printer, con
 	return in, in.Printer, cli.NewConnector(in)
 }
 
-// managerOn is a pod runtime on a connection in which the calls of the runtime go through calls.
+// managerOn returns a pod runtime on a connection. The calls of the runtime go through calls.
 func managerOn(t *testing.T, dirs pod.Dirs, calls grpc.ClientConnInterface, conn *client.Conn) *kuberuntime.Manager {
 	t.Helper()
 	host, err := criconfig.ReadHost()
@@ -99,9 +99,9 @@ func managerOn(t *testing.T, dirs pod.Dirs, calls grpc.ClientConnInterface, conn
 	return m
 }
 
-// TestSubPathSwappedMeanwhile has a container that swaps a directory of a shared volume for a
-// link to the host's root directory, just before the container that mounts the directory is
-// made. It must get the directory, and no way to the host.
+// TestSubPathSwappedMeanwhile has a container that swaps a directory of a shared volume for a link to the host's root
+// directory, just before the container that mounts the directory is created. The mount must be the directory, and
+// never the host's root.
 func TestSubPathSwappedMeanwhile(t *testing.T) {
 	if os.Geteuid() != 0 {
 		test.Missing(t, "a bind mount needs root")
@@ -220,8 +220,8 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
-// TestKubeGenericRuntimeOnEngine drives a pod as a kubelet would, by the interfaces that it has for a runtime:
-// its sync loop, its sessions, its images and its garbage collection.
+// TestKubeGenericRuntimeOnEngine drives a pod through the kubelet's runtime interfaces: sync loop, sessions, images
+// and garbage collection.
 func TestKubeGenericRuntimeOnEngine(t *testing.T) {
 	if os.Geteuid() != 0 {
 		test.Missing(t, "pod directories need root")

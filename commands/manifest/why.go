@@ -229,7 +229,7 @@ func (p *page) node(f *diagnose.Facts, r diagnose.Report) {
 	}
 }
 
-// finding writes the text, with whole the evidence, and the next commands.
+// finding writes the text, the evidence if whole is set, and the next commands.
 func (p *page) finding(f diagnose.Finding, before string, whole bool) {
 	tone := map[diagnose.Severity]output.Tone{diagnose.Error: output.Bad, diagnose.Warning: output.Warn, diagnose.Note: output.Faint}[f.Severity]
 	lines := &page{width: p.width}

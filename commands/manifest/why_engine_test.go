@@ -53,8 +53,8 @@ type death struct {
 	because  string // a pattern for the text with the evidence
 }
 
-// deaths are pods that apply creates and does not restart. REGISTRY is an open registry, PRIVATE a registry with a login,
-// PORT a port that the test listens on.
+// deaths are pods that apply creates and does not restart. REGISTRY is an open registry, PRIVATE a registry with a
+// login, PORT a port that the test listens on.
 var deaths = map[string]death{
 	"fine":          {manifest: `command: [sleep, "1000"]`},
 	"done":          {manifest: `command: ["true"]`},
@@ -179,7 +179,7 @@ func (w *stage) afterReboot(name string) {
 	}
 }
 
-// TestEngineRestarts: containers that end with their engine, which goes in two ways.
+// TestEngineRestarts: containers end with their engine, which is stopped in two ways.
 func TestEngineRestarts(t *testing.T) {
 	enginetest.Require(t)
 	if os.Geteuid() != 0 {
@@ -267,10 +267,10 @@ func (e *ownEngine) start() {
 
 func (e *ownEngine) stop(signal syscall.Signal) {
 	_ = e.cmd.Process.Signal(signal) // it may have ended
-	_ = e.cmd.Wait()                 // a signal is no success
+	_ = e.cmd.Wait()                 // Wait returns an error after a signal
 }
 
-// clean ends the engine and removes what it has made.
+// clean ends the engine and removes its files and containers.
 func (e *ownEngine) clean() {
 	_ = e.docker("sh", "-c", "docker -H "+e.host+" rm -f $(docker -H "+e.host+" ps -aq)") // a failed test leaves some
 	e.stop(syscall.SIGTERM)
@@ -334,7 +334,7 @@ func killProcess(verbose map[string]string) error {
 	return syscall.Kill(info.Pid, syscall.SIGKILL)
 }
 
-// stage is where pods die: a namespace of a runtime.
+// stage is the namespace of a runtime in which the pods die.
 type stage struct {
 	*testing.T
 	dir       string
@@ -399,7 +399,7 @@ func (w *stage) remove(names []string) {
 	}
 }
 
-// apply makes pods, most of which fail.
+// apply creates pods, most of which fail.
 func (w *stage) apply(pods map[string]death) {
 	file := filepath.Join(w.dir, "pods.yaml")
 	w.manifests(pods, file)
@@ -428,7 +428,7 @@ func (w *stage) sync(process *cli.Process, pods map[string]death) {
 	})
 }
 
-// withoutNetwork is an environment in which the shim has a network plugin that refuses every pod.
+// withoutNetwork returns an environment in which the shim has a network plugin that refuses every pod.
 func (w *stage) withoutNetwork() *cli.Process {
 	conf := filepath.Join(w.dir, "cni")
 	w.must(os.MkdirAll(conf, 0o755))
@@ -445,7 +445,7 @@ func (w *stage) withoutNetwork() *cli.Process {
 	return &process
 }
 
-// containers lists those of the stage by the names of their pods.
+// containers returns the containers of the stage, by the names of their pods.
 func (w *stage) containers() map[string]*runtimeapi.Container {
 	list, err := w.r.conn.Runtime.ListContainers(w.Context(), &runtimeapi.ListContainersRequest{})
 	w.must(err)
@@ -458,7 +458,7 @@ func (w *stage) containers() map[string]*runtimeapi.Container {
 	return found
 }
 
-// report asks why of all pods of the stage.
+// report returns the answers of why about all pods of the stage.
 func (w *stage) report() diagnose.Report {
 	var out strings.Builder
 	o := whyOptions{}
@@ -503,7 +503,7 @@ func (w *stage) expect(pods map[string]death) {
 	}
 }
 
-// differs returns what is wrong with the verdict on a pod.
+// differs returns the difference between the verdict on a pod and the expected one.
 func (d death) differs(name string, found []diagnose.Finding, names *strings.Replacer) string {
 	var codes, text []string
 	for _, f := range found {
@@ -550,7 +550,8 @@ func whyRegistries(t *testing.T) (open, private string) {
 	return server.Listener.Addr().String(), asks.Listener.Addr().String()
 }
 
-// pushPrograms pushes an image of programs that do not run for what is in their files. Its second layer hides the loader of the first.
+// pushPrograms pushes an image of programs that cannot run because of their content. The second layer hides the loader
+// of the first.
 func pushPrograms(t *testing.T, to string) error {
 	t.Helper()
 	own := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]
@@ -585,7 +586,7 @@ func pushPrograms(t *testing.T, to string) error {
 	return remote.Write(ref, image, remote.WithContext(t.Context()))
 }
 
-// layerOf is a layer of programs. One called link is a link to /bin.
+// layerOf returns a layer of programs. The file called link is a link to /bin.
 func layerOf(files map[string]string) (imagespec.Layer, error) {
 	var text bytes.Buffer
 	w := tar.NewWriter(&text)
@@ -607,7 +608,7 @@ func layerOf(files map[string]string) (imagespec.Layer, error) {
 	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text.Bytes())), nil })
 }
 
-// program is an ELF file for a machine that needs a loader, and has nothing else.
+// program returns an ELF file for a machine, with the name of a loader and nothing else.
 func program(machine elf.Machine, loader string) string {
 	order := binary.ByteOrder(binary.LittleEndian)
 	head := elf.Header64{Type: uint16(elf.ET_EXEC), Machine: uint16(machine), Version: 1, Phoff: 64, Ehsize: 64, Phentsize: 56, Phnum: 1}
