@@ -165,7 +165,7 @@ func portsOf(ctx context.Context, conn *client.Conn, pod string) (known []contai
 	for _, c := range res.GetContainers() {
 		var list []containerPort
 		text := c.GetAnnotations()[kube.AnnotationPorts]
-		if c.GetPodSandboxId() != pod || json.Unmarshal([]byte(text), &list) != nil { // others' text: no names are known then
+		if c.GetPodSandboxId() != pod || json.Unmarshal([]byte(text), &list) != nil { // another tool's text, without known names
 			continue
 		}
 		known = append(known, slices.DeleteFunc(list, func(p containerPort) bool { return p.ContainerPort == 0 })...)

@@ -86,9 +86,9 @@ func (o *statspOptions) list(ctx context.Context, conn *client.Conn, filter *run
 	}), err
 }
 
-// oneByOne asks for the stats of each pod after a list has failed: containerd 1.6 fails if a single pod has no cgroup of
-// its own. Such a pod gets the figures of its containers, in machine formats none, and a warning. oneByOne returns
-// failed if no pod has stats for a machine format, or the runtime has no stats of pods.
+// oneByOne asks for the stats of each pod after a list has failed: containerd 1.6 fails if a single pod has no cgroup
+// of its own. Such a pod gets a warning and the figures of its containers, in machine formats a warning only. oneByOne
+// returns failed if no pod has stats for a machine format, or the runtime has no stats of pods.
 func (o *statspOptions) oneByOne(ctx context.Context, conn *client.Conn, statsFilter *runtimeapi.PodSandboxStatsFilter, ids []string, failed error) ([]*runtimeapi.PodSandboxStats, error) {
 	pods, err := (&cli.Filter{ID: statsFilter.GetId(), In: o.Filter.In, Selector: o.Filter.Selector, State: "ready"}).Pods(ctx, conn)
 	if err != nil {
@@ -128,7 +128,7 @@ func (o *statspOptions) oneByOne(ctx context.Context, conn *client.Conn, statsFi
 	return all, nil
 }
 
-// addContainers sets the sums of the containers' figures.
+// addContainers sets the stats of pods to the sums of their containers' stats.
 func addContainers(ctx context.Context, conn *client.Conn, pods []*runtimeapi.PodSandboxStats) error {
 	if len(pods) == 0 {
 		return nil
