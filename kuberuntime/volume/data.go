@@ -28,9 +28,9 @@ type file struct {
 
 type files map[string]file
 
-// payload collects the files of a volume that carries data.
+// payload returns the files of a configMap, secret, downwardAPI or projected volume, and their default mode.
 func (m *Maker) payload(p *v1.Pod, v *v1.Volume, set *manifest.Set) (out files, mode fs.FileMode, err error) {
-	// A volume of one kind is a projected one with one source.
+	// A configMap, secret or downwardAPI volume is handled as a projected volume with one source.
 	var sources []v1.VolumeProjection
 	var defaultMode *int32
 	switch {
@@ -71,7 +71,7 @@ func (m *Maker) payload(p *v1.Pod, v *v1.Volume, set *manifest.Set) (out files, 
 	return out, perm(defaultMode), nil
 }
 
-// add adds all keys, or those of items under their paths.
+// add adds the keys of items under their paths, or all keys if items is empty.
 func (f files) add(data map[string][]byte, items []v1.KeyToPath, optional bool) error {
 	if len(items) == 0 {
 		for key, content := range data {
@@ -111,15 +111,15 @@ func (m *Maker) downward(out files, p *v1.Pod, items []v1.DownwardAPIVolumeFile)
 
 func perm(mode *int32) fs.FileMode { return fs.FileMode(ptr.Deref(mode, 0)).Perm() }
 
-// dataLink points at the directory with the present files, whose name begins with dataPrefix.
-// Names at the top of the volume are links through it, so that one rename changes them all.
+// dataLink is a link to the directory with the current files, whose name begins with dataPrefix. Top-level names of the
+// volume are links through dataLink, so that one rename replaces all files at once.
 const (
 	dataLink   = "..data"
 	dataPrefix = "..v"
 )
 
-// write brings the files of a volume up to date. Containers have the volume read-only;
-// one with the right to change that leads nothing out of it either.
+// write updates the files of a volume. Containers mount the volume read-only. A container that can remount it may
+// replace any part of the volume, so write stays inside an os.Root.
 func write(dir string, want files, mode fs.FileMode, group *int64) (err error) {
 	mode = cmp.Or(mode, 0o644)
 	root, err := os.OpenRoot(dir)
@@ -149,7 +149,7 @@ func fill(root *os.Root, name string, want files, mode fs.FileMode, group *int64
 		return err
 	}
 	defer fresh.Close()
-	if err := fresh.Chmod(".", 0o755); err != nil { // the umask has no say
+	if err := fresh.Chmod(".", 0o755); err != nil { // regardless of the umask
 		return err
 	}
 	for name, f := range want {
@@ -166,8 +166,8 @@ func fill(root *os.Root, name string, want files, mode fs.FileMode, group *int64
 	return own(fresh, group)
 }
 
-// own gives a tree to the pod's fsGroup, as the kubelet does: the group can read files,
-// directories pass it on to what is made in them.
+// own changes the group of a tree to the pod's fsGroup, as the kubelet does. The group can read all files, and new
+// files inherit the group from their directory.
 func own(root *os.Root, group *int64) error {
 	if group == nil {
 		return nil
@@ -230,7 +230,7 @@ func linkNames(root *os.Root, fresh string, want files) error {
 	return nil
 }
 
-// same reports whether the volume has exactly the wanted files already.
+// same reports whether the volume already has exactly the wanted files.
 func same(root *os.Root, want files, mode fs.FileMode, group *int64) bool {
 	name, err := root.Readlink(dataLink)
 	if err != nil {

@@ -10,18 +10,18 @@ import (
 	"github.com/crishim/crishim/internal/bounded"
 )
 
-// maxFile is how large a file for variables may be, as a ConfigMap.
+// maxFile limits the size of an env file. A ConfigMap has the same limit.
 const maxFile = 1 << 20
 
-// ReadFile reads a file that containers have written to a volume. It follows links inside the volume, and none that
-// leads out of it.
+// ReadFile reads a file that containers have written to a volume. It follows links inside the volume and refuses links
+// that lead out of it.
 func ReadFile(made Made, name string) ([]byte, error) {
 	root, err := os.OpenRoot(made.Path)
 	if err != nil {
 		return nil, err
 	}
 	defer root.Close()
-	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO has no writer
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // without O_NONBLOCK, a FIFO waits for a writer
 	if err != nil {
 		if pe, ok := errors.AsType[*fs.PathError](err); ok {
 			err = pe.Err // the caller names the file

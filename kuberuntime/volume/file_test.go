@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestReadFile: a container may have put anything into its volume.
+// TestReadFile reads a volume in which a container has created links, a FIFO and a large file.
 func TestReadFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Mounts returns a container's volumeMounts as the CRI wants them. expand resolves $(VAR) in
-// subPathExpr, imageRef the reference of an image volume.
+// Mounts returns a container's volumeMounts as CRI mounts. expand expands $(VAR) in subPathExpr. imageRef maps the
+// reference of an image volume to the runtime's reference.
 func (m *Maker) Mounts(p *v1.Pod, c *v1.Container, made map[string]Made, expand func(string) (string, error), imageRef func(string) string) ([]*runtimeapi.Mount, error) {
 	var out []*runtimeapi.Mount
 	for i := range c.VolumeMounts {
@@ -26,7 +26,7 @@ func (m *Maker) Mounts(p *v1.Pod, c *v1.Container, made map[string]Made, expand 
 		sub := at.SubPath
 		if at.SubPathExpr != "" {
 			var err error
-			if sub, err = expand(at.SubPathExpr); err != nil { // it would become the name of a directory
+			if sub, err = expand(at.SubPathExpr); err != nil { // an unknown $(VAR) would become the name of a directory
 				return nil, fmt.Errorf("mount %s: subPathExpr %q: %w", at.MountPath, at.SubPathExpr, err)
 			}
 		}
@@ -35,7 +35,7 @@ func (m *Maker) Mounts(p *v1.Pod, c *v1.Container, made map[string]Made, expand 
 			mount.Image.Image = imageRef(volume.Image.Reference)
 		} else if sub != "" {
 			path, err := m.subPath(volume, sub, m.Dirs.SubPath(string(p.UID), at.Name, c.Name, i), at.MountPropagation)
-			if err != nil { // with the path as it was written: a variable of it may be secret
+			if err != nil { // the error has the unexpanded path: a variable may be secret
 				return nil, fmt.Errorf("mount %s: subPath %q: %w", at.MountPath, at.SubPath+at.SubPathExpr, err)
 			}
 			mount.HostPath = path
@@ -45,7 +45,7 @@ func (m *Maker) Mounts(p *v1.Pod, c *v1.Container, made map[string]Made, expand 
 	return out, nil
 }
 
-// PlanMounts returns the mounts that Mounts would make, with sub paths as they are written.
+// PlanMounts returns the mounts that Mounts would return, with unexpanded sub paths.
 func PlanMounts(c *v1.Container, made map[string]Made) []*runtimeapi.Mount {
 	var out []*runtimeapi.Mount
 	for i := range c.VolumeMounts {
@@ -60,14 +60,14 @@ func PlanMounts(c *v1.Container, made map[string]Made) []*runtimeapi.Mount {
 	return out
 }
 
-// newMount returns a mount of a whole volume, or of a path in an image.
+// newMount returns the mount of a whole volume, or of a path in an image volume.
 func newMount(at *v1.VolumeMount, volume Made, sub string) *runtimeapi.Mount {
 	mount := &runtimeapi.Mount{
 		ContainerPath: at.MountPath, HostPath: volume.Path, Readonly: at.ReadOnly || volume.ReadOnly, SelinuxRelabel: volume.Relabel,
 		RecursiveReadOnly: ptr.Deref(at.RecursiveReadOnly, v1.RecursiveReadOnlyDisabled) == v1.RecursiveReadOnlyEnabled,
 	}
 	if !filepath.IsAbs(at.MountPath) {
-		mount.ContainerPath = "/" + at.MountPath // as the kubelet has it
+		mount.ContainerPath = "/" + at.MountPath // as the kubelet does
 	}
 	switch ptr.Deref(at.MountPropagation, v1.MountPropagationNone) {
 	case v1.MountPropagationHostToContainer:
@@ -87,11 +87,10 @@ var (
 	errNoMount = errors.New("a sub path of a volume that containers can write to needs a bind mount, which only root can make here")
 )
 
-// subPath finds a path inside a volume, or makes a directory of that name, and returns where
-// the runtime finds it. Containers that have the volume may put a link in the place of
-// any directory of it, at any moment, and the runtime would follow it: so the path is opened
-// once, beneath the volume, and what was opened is mounted at target, where no container
-// comes. Without the right to mount, only volumes that no container writes to have sub paths.
+// subPath opens a path inside a volume, or creates a directory there, and returns the host path for the runtime.
+// Containers that share the volume can replace any of its directories with a link at any time, and the runtime would
+// follow the link. So subPath resolves the path once, beneath the volume, and bind-mounts the result at target, which
+// no container can change. Without the right to mount, only read-only volumes can have sub paths.
 func (m *Maker) subPath(volume Made, sub, target string, mode *v1.MountPropagationMode) (string, error) {
 	fd, err := openBeneath(volume.Path, sub)
 	if err != nil {
@@ -117,7 +116,8 @@ func (m *Maker) subPath(volume Made, sub, target string, mode *v1.MountPropagati
 
 func descriptor(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
-// bind mounts the file or directory behind fd at target. It keeps the same mount of an earlier attempt or process.
+// bind mounts the file or directory behind fd at target. It keeps a mount of the same file by an earlier attempt or
+// process.
 func (m *Maker) bind(fd int, target string) error {
 	var want, have unix.Stat_t
 	if err := unix.Fstat(fd, &want); err != nil {
@@ -126,7 +126,7 @@ func (m *Maker) bind(fd int, target string) error {
 	if unix.Stat(target, &have) == nil && have.Dev == want.Dev && have.Ino == want.Ino {
 		return nil
 	}
-	for detach(target) == nil { // what is no mount is an error
+	for detach(target) == nil { // detach fails once nothing is mounted there
 	}
 	if err := os.Remove(target); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -146,17 +146,17 @@ func (m *Maker) bind(fd int, target string) error {
 	return m.BindMount(descriptor(fd), target)
 }
 
-// BindMount mounts a file or directory at a second place. It needs root.
+// BindMount bind-mounts a file or directory. It needs root.
 func BindMount(source, target string) error {
 	return unix.Mount(source, target, "", unix.MS_BIND, "")
 }
 
-// maxSteps bounds the components of a path with all links in it.
+// maxSteps limits the components of a path, including the components of its links.
 const maxSteps = 256
 
-// openBeneath opens a path (O_PATH) from component to component, each by the descriptor of
-// the one before and without following links. Links are read and walked in the same way,
-// so that they may lead anywhere in the volume and nowhere else. Missing directories are made.
+// openBeneath opens a path (O_PATH) component by component. It opens each component relative to its parent's descriptor
+// and without following links. It reads links and walks their targets in the same way, so that a link can lead anywhere
+// in the volume but not out of it. Missing directories are created.
 func openBeneath(volume, sub string) (int, error) {
 	if !filepath.IsLocal(sub) {
 		return -1, errLeaves
@@ -169,10 +169,10 @@ func openBeneath(volume, sub string) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	way := []int{root} // open directories from the volume to where we are
+	way := []int{root} // open directories, from the volume to the current one
 	back := func(keep int) {
 		for _, fd := range way[keep:] {
-			_ = unix.Close(fd) // nothing was written
+			_ = unix.Close(fd) // O_PATH descriptors write nothing
 		}
 		way = way[:keep]
 	}
@@ -196,7 +196,7 @@ func openBeneath(volume, sub string) (int, error) {
 		}
 		next, err := openStep(way[len(way)-1], name, root)
 		if err != nil {
-			return -1, err // without the name, which may be the value of a variable
+			return -1, err // the error omits the name, which may be the value of a variable
 		}
 		way = append(way, next)
 		link, err := readLink(next)
@@ -207,11 +207,11 @@ func openBeneath(volume, sub string) (int, error) {
 			continue
 		}
 		back(len(way) - 1)
-		if filepath.IsAbs(link) { // on the host, as for the kubelet
+		if filepath.IsAbs(link) { // absolute links are host paths, as for the kubelet
 			if link, err = filepath.Rel(base, link); err != nil {
 				return -1, err
 			}
-			back(1) // from where .. leaves the volume
+			back(1) // walk from the volume, where .. is refused
 		}
 		rest = append(strings.Split(link, "/"), rest...)
 	}
@@ -220,7 +220,7 @@ func openBeneath(volume, sub string) (int, error) {
 	return found, nil
 }
 
-// openStep opens a name in a directory, or makes a directory of that name.
+// openStep opens a name in a directory, or creates a directory of that name.
 func openStep(at int, name string, root int) (int, error) {
 	const flags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Openat(at, name, flags, 0)
@@ -233,9 +233,9 @@ func openStep(at int, name string, root int) (int, error) {
 	return unix.Openat(at, name, flags, 0)
 }
 
-// makeSub makes a directory that can be used as the volume itself can, by users other than
-// root too: the umask has no say. A container may put another directory of the volume in its
-// place before the mode is set: then only if it is ours, too.
+// makeSub creates a directory with the mode of the volume, regardless of the umask, so that users other than root can
+// also write to it. A container may replace the new directory before its mode is set. makeSub then changes only a
+// directory that belongs to its own user.
 func makeSub(at int, name string, root int) error {
 	var volume, made unix.Stat_t
 	if err := unix.Fstat(root, &volume); err != nil {
@@ -255,7 +255,7 @@ func makeSub(at int, name string, root int) error {
 	return unix.Fchmod(fd, volume.Mode&0o2777)
 }
 
-// readLink returns where an open link leads, "" for what is no link.
+// readLink returns the target of an open link, or "" if fd is not a link.
 func readLink(fd int) (string, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFLNK {

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// sharedVolume is a volume with a directory and links in it, and a directory outside.
+// sharedVolume creates a volume that has a directory and links, and a directory outside the volume.
 func sharedVolume(t *testing.T) (volume, outside string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -68,7 +68,7 @@ func TestOpenBeneath(t *testing.T) {
 	}
 }
 
-// TestOpenBeneathNeverBlocks: what is found is not opened for anything.
+// TestOpenBeneathNeverBlocks opens a FIFO and a socket. O_PATH does not wait for a peer.
 func TestOpenBeneathNeverBlocks(t *testing.T) {
 	t.Parallel()
 	volume := t.TempDir()
@@ -90,7 +90,7 @@ func TestOpenBeneathNeverBlocks(t *testing.T) {
 	}
 }
 
-// TestErrorsOfSubPathsHideVariables: their values may be from Secrets.
+// TestErrorsOfSubPathsHideVariables: errors omit the values of variables, which may come from Secrets.
 func TestErrorsOfSubPathsHideVariables(t *testing.T) {
 	t.Parallel()
 	volume, _ := sharedVolume(t)
@@ -102,7 +102,7 @@ func TestErrorsOfSubPathsHideVariables(t *testing.T) {
 	}
 }
 
-// TestSubPathMode: users other than root can write where they can write into the volume.
+// TestSubPathMode: a new sub path is writable for the same users as the volume.
 func TestSubPathMode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -125,8 +125,8 @@ func TestSubPathMode(t *testing.T) {
 	}
 }
 
-// TestSubPathStays: once it was opened, what the runtime is given is that directory, whatever
-// takes its place in the volume; again for the next attempt, and for another directory.
+// TestSubPathStays: a mounted sub path stays the same directory when a container replaces the directory in the volume.
+// The next attempt can mount the same path or another one.
 func TestSubPathStays(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)
@@ -161,8 +161,8 @@ func TestSubPathStays(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(volume, "moved/file"), []byte("changed"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	holds(mount("moved")+"/file", "changed") // the same directory: the mount stays
-	holds(mount("moved/file"), "changed")    // a file in the place of a directory
+	holds(mount("moved")+"/file", "changed") // the same directory: the mount is kept
+	holds(mount("moved/file"), "changed")    // a file replaces a directory
 	holds(mount("moved")+"/file", "changed")
 	mounts, err := mountsBelow(m.Dirs.Pod("u1"))
 	if err != nil || len(mounts) != 1 {
@@ -178,8 +178,8 @@ func TestSubPathStays(t *testing.T) {
 	}
 }
 
-// TestSubPathEndsNoMountElsewhere: what a container mounts in a Bidirectional sub path is
-// mounted in the volume too, and stays there when the sub path goes.
+// TestSubPathEndsNoMountElsewhere: a container's mount in a Bidirectional sub path also appears in the volume. It stays
+// in the volume after the sub path is unmounted.
 func TestSubPathEndsNoMountElsewhere(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)

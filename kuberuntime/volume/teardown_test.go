@@ -13,7 +13,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// TestRemoveAllKeepsWhatIsMounted has other files mounted in a directory that is to go.
+// TestRemoveAllKeepsWhatIsMounted removes a directory in which another directory is mounted.
 func TestRemoveAllKeepsWhatIsMounted(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)
@@ -42,7 +42,7 @@ func TestRemoveAllKeepsWhatIsMounted(t *testing.T) {
 	}
 }
 
-// TestTeardownUnmounts ends mounts upon and below each other, and leaves alone what was mounted.
+// TestTeardownUnmounts unmounts stacked and nested mounts, and keeps the mounted files.
 func TestTeardownUnmounts(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)
@@ -74,8 +74,8 @@ func TestTeardownUnmounts(t *testing.T) {
 	}
 }
 
-// TestTeardownKeepsWhatItCannotUnmount runs in a namespace where the kernel refuses to unmount
-// with EINVAL: what it says of a place where nothing is mounted, too.
+// TestTeardownKeepsWhatItCannotUnmount runs in a user namespace where unmounting fails with EINVAL. The kernel returns
+// the same error if nothing is mounted.
 func TestTeardownKeepsWhatItCannotUnmount(t *testing.T) {
 	needsRoot(t)
 	if root := os.Getenv("CRISHIM_TEST_LOCKED_MOUNT"); root != "" {

@@ -1,7 +1,7 @@
-// Package volume makes the volumes of pods on this host and mounts for their containers:
-// emptyDir (on disk or in memory), hostPath, configMap, secret, projected, downwardAPI, claims (directories) and
-// image, which the container runtime itself mounts. Files of the four kinds that carry data
-// change as a whole: readers see all of the old ones or all of the new ones.
+// Package volume creates the volumes of pods on this host and the mounts of their containers. It supports emptyDir (on
+// disk or in memory), hostPath, configMap, secret, projected, downwardAPI, claims (directories) and image, which the
+// container runtime itself mounts. The files of configMap, secret, projected and downwardAPI volumes change atomically:
+// readers see either all old files or all new files.
 package volume
 
 import (
@@ -23,26 +23,25 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// Made is a volume on the host, or the image of one.
+// Made is a volume on the host, or an image volume.
 type Made struct {
 	Path     string // on the host
-	ReadOnly bool   // whatever the mount says
-	Relabel  bool   // for SELinux: volumes that the pod runtime makes, none of the host's
+	ReadOnly bool   // applies to all mounts
+	Relabel  bool   // for SELinux; false for hostPath and images
 	Image    *v1.ImageVolumeSource
 }
 
 type Maker struct {
 	Dirs pod.Dirs
 	Host criconfig.Host
-	// Warn reports what lies on disk although it is secret; nil is nobody.
+	// Warn, if not nil, reports secret files that are stored on disk.
 	Warn func(p *v1.Pod, format string, args ...any)
-	// MountTmpfs mounts a memory file system with options, BindMount a file or directory at
-	// another place; tests replace them.
+	// MountTmpfs mounts a tmpfs with options. BindMount bind-mounts a file or directory. Tests replace both.
 	MountTmpfs func(dir, options string) error
 	BindMount  func(source, target string) error
 }
 
-// Plan returns where Setup would make a pod's volumes.
+// Plan returns the volumes that Setup would return. It creates nothing.
 func (m *Maker) Plan(p *v1.Pod) map[string]Made {
 	out := map[string]Made{}
 	for i := range p.Spec.Volumes {
@@ -110,7 +109,7 @@ func (m *Maker) setup(p *v1.Pod, v *v1.Volume, dir string, set *manifest.Set) er
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := os.Chmod(dir, 0o755); err != nil { // the umask has no say
+	if err := os.Chmod(dir, 0o755); err != nil { // regardless of the umask
 		return err
 	}
 	if inMemory(v) {
@@ -121,12 +120,13 @@ func (m *Maker) setup(p *v1.Pod, v *v1.Volume, dir string, set *manifest.Set) er
 	return write(dir, files, mode, group)
 }
 
-// emptyDir makes the directory under another name first, so that a directory that exists has its mode and group.
+// emptyDir creates the directory under a temporary name and renames it, so that an existing directory has its mode and
+// group.
 func emptyDir(dir string, group *int64) error {
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	fresh := filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)) // no volume's name begins like this
+	fresh := filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)) // no volume's name begins with a dot
 	if err := os.MkdirAll(fresh, 0o755); err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func emptyDir(dir string, group *int64) error {
 	return os.Rename(fresh, dir)
 }
 
-// openTo lets every user write in a directory, and gives what is made there the pod's group.
+// openTo makes a directory writable for every user. New files in it inherit the pod's group.
 func openTo(dir string, group *int64) error {
 	mode := fs.FileMode(0o777)
 	if group != nil {
@@ -148,8 +148,9 @@ func openTo(dir string, group *int64) error {
 	return os.Chmod(dir, mode)
 }
 
-// claimDir creates a missing directory of a claim. Pods that share it may start at the same time, so it is created in
-// place and not renamed. The directory of the namespace keeps out other users of the host.
+// claimDir creates a missing directory of a claim. Pods that share the claim may start at the same time, so the
+// directory is created in place and not renamed. The mode of the namespace's directory keeps out other users of the
+// host.
 func claimDir(dir string, group *int64) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
 		return err
@@ -185,8 +186,8 @@ func (m *Maker) memoryDir(dir string, p *v1.Pod, e *v1.EmptyDirVolumeSource) err
 	return nil
 }
 
-// mountSecrets mounts a memory file system, not swapped where the kernel has that. A volume that was on disk before stays
-// there: containers have it. Without the right to mount a volume is on disk, with a warning.
+// mountSecrets mounts a tmpfs, with noswap if the kernel supports it. A volume that is already on disk stays there,
+// because containers use it. Without the right to mount, the volume stays on disk and mountSecrets warns.
 func (m *Maker) mountSecrets(dir string, p *v1.Pod, name string) error {
 	if _, err := os.Lstat(filepath.Join(dir, dataLink)); err == nil {
 		return nil
@@ -215,8 +216,8 @@ func MountTmpfs(dir, options string) error {
 	return unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options)
 }
 
-// tmpfsSize returns the least of the volume's limit, the pod's and the host's memory, as the
-// kubelet's calculateEmptyDirMemorySize; 0 where none is known.
+// tmpfsSize returns the smallest known value of the volume's limit, the pod's memory limit and the host's memory, or 0
+// if all are unknown. It is the kubelet's calculateEmptyDirMemorySize.
 func (m *Maker) tmpfsSize(p *v1.Pod, e *v1.EmptyDirVolumeSource) int64 {
 	limits := []int64{m.Host.Memory, podMemory(p)}
 	if e.SizeLimit != nil {
@@ -229,8 +230,9 @@ func (m *Maker) tmpfsSize(p *v1.Pod, e *v1.EmptyDirVolumeSource) int64 {
 	return slices.Min(limits)
 }
 
-// podMemory returns what all containers of a pod may use together, 0 if one has no limit. Init
-// containers that end run before the others; sidecars run next to all that follow.
+// podMemory returns the memory limit of all containers of a pod together, or 0 if a container has no limit. Init
+// containers run one after the other, before the regular containers. Sidecars run next to all containers that follow
+// them.
 func podMemory(p *v1.Pod) int64 {
 	var sum, sidecars, most int64
 	init := len(p.Spec.InitContainers)
@@ -250,7 +252,7 @@ func podMemory(p *v1.Pod) int64 {
 	return max(sum+sidecars, most)
 }
 
-// checkHostPath creates what the type says, and refuses what is of another type.
+// checkHostPath creates a missing path if its type says so, and refuses a path of another type.
 func checkHostPath(h *v1.HostPathVolumeSource) error {
 	kind := ptr.Deref(h.Type, v1.HostPathUnset)
 	info, err := os.Stat(h.Path)
@@ -259,7 +261,7 @@ func checkHostPath(h *v1.HostPathVolumeSource) error {
 		case v1.HostPathDirectoryOrCreate:
 			return os.MkdirAll(h.Path, 0o755)
 		case v1.HostPathFileOrCreate:
-			// A container may have put a link there: O_EXCL follows none.
+			// A container may have created a link there. O_EXCL does not follow links.
 			f, err := os.OpenFile(h.Path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 			switch {
 			case errors.Is(err, fs.ErrExist):
@@ -288,7 +290,7 @@ func checkHostPath(h *v1.HostPathVolumeSource) error {
 	return nil
 }
 
-// Release frees what the volumes of a finished pod hold in memory, and removes its Secrets also where they are on disk.
+// Release removes the in-memory volumes of a finished pod. It also removes Secrets that are stored on disk.
 func (m *Maker) Release(p *v1.Pod) error {
 	if err := unmountBelow(m.Dirs.Pod(string(p.UID))); err != nil {
 		return err
@@ -303,12 +305,13 @@ func (m *Maker) Release(p *v1.Pod) error {
 	return errors.Join(errs...)
 }
 
-// inMemory reports whether a volume is for memory: an emptyDir of that medium, and as for the kubelet what may hold secrets.
+// inMemory reports whether a volume is kept in memory: an emptyDir of that medium, or a volume that may hold secrets,
+// as for the kubelet.
 func inMemory(v *v1.Volume) bool {
 	return v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumMemory || v.Secret != nil || v.Projected != nil || v.DownwardAPI != nil
 }
 
-// Teardown removes all that Setup and Mounts made for a pod.
+// Teardown unmounts and removes everything that Setup and Mounts created for a pod.
 func (m *Maker) Teardown(uid string) error {
 	if !pod.IsUID(uid) {
 		return fmt.Errorf("%q is no pod uid", uid)
@@ -320,7 +323,7 @@ func (m *Maker) Teardown(uid string) error {
 	return RemoveAll(dir)
 }
 
-// RemoveAll removes a directory with all in it, unless something is mounted there.
+// RemoveAll removes a directory and its content. It fails if something is mounted at or below the directory.
 func RemoveAll(dir string) error {
 	mounts, err := mountsBelow(dir)
 	if err != nil {
@@ -332,9 +335,9 @@ func RemoveAll(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// unmountBelow ends all mounts at or below a directory. It begins at the top, and detaches the mounts below along with it:
-// a container may make a path through a volume lead elsewhere. The list is read again, as hidden mounts may have come to
-// light.
+// unmountBelow unmounts everything at or below a directory. It begins at the top and detaches the mounts below along
+// with it, because a container can redirect a path that leads through a volume. It reads the list again after each
+// pass: unmounting may reveal hidden mounts.
 func unmountBelow(dir string) error {
 	for before := -1; ; {
 		mounts, err := mountsBelow(dir)
@@ -354,8 +357,8 @@ func unmountBelow(dir string) error {
 	}
 }
 
-// detach ends a mount with all that is mounted below it. A mount of a container with Bidirectional is below the volume and
-// below its sub paths: without MS_PRIVATE the kernel would end it in all places.
+// detach unmounts a mount and all mounts below it. A container's mount in a Bidirectional volume is propagated to the
+// volume and to its sub paths. Without MS_PRIVATE, the kernel would unmount it everywhere.
 func detach(at string) error {
 	if err := unix.Mount("", at, "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
 		return err
@@ -363,7 +366,7 @@ func detach(at string) error {
 	return unix.Unmount(at, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
 }
 
-// mountsBelow lists mount points at or below a directory, in the order of mounting.
+// mountsBelow lists the mount points at or below a directory in the order in which they were mounted.
 func mountsBelow(dir string) ([]string, error) {
 	real, err := filepath.EvalSymlinks(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -62,7 +62,7 @@ func maker(t *testing.T) *Maker {
 	return m
 }
 
-// needsRoot skips a test that mounts, and fails it where CI says that it can.
+// needsRoot skips a test that mounts, or fails it with CRISHIM_REQUIRE_ENGINE=1.
 func needsRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -70,7 +70,7 @@ func needsRoot(t *testing.T) {
 	}
 }
 
-// contents are the visible files below a directory with their modes.
+// contents returns the visible files below a directory with their modes and texts.
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -140,7 +140,8 @@ func TestDataVolumes(t *testing.T) {
 	}
 }
 
-// TestDataChangesAsAWhole updates a volume under an open reader of the old files.
+// TestDataChangesAsAWhole: an update replaces all files of a volume and removes the old ones. Unchanged files are not
+// written again.
 func TestDataChangesAsAWhole(t *testing.T) {
 	t.Parallel()
 	m := maker(t)
@@ -174,8 +175,8 @@ func TestDataChangesAsAWhole(t *testing.T) {
 	}
 }
 
-// TestDataVolumeChangedFromInside has a container with the right to mount change a volume that
-// it should only read: nothing outside is read, removed or changed, and nothing blocks.
+// TestDataVolumeChangedFromInside: a container that can mount changes its read-only volume. Setup then reads, removes
+// and changes nothing outside the volume, and does not block.
 func TestDataVolumeChangedFromInside(t *testing.T) {
 	t.Parallel()
 	m := maker(t)
@@ -275,8 +276,8 @@ func TestEmptyDir(t *testing.T) {
 	}
 }
 
-// TestSecretsAreInMemory, without swap where the kernel has that, but on disk with a warning where mounting is not allowed, and where
-// they were before.
+// TestSecretsAreInMemory: Secrets are on a tmpfs, with noswap if the kernel supports it. Without the right to mount
+// they are on disk, with a warning. A second Setup keeps their place.
 func TestSecretsAreInMemory(t *testing.T) {
 	t.Parallel()
 	const volumes = "  volumes: [{name: c, configMap: {name: conf}}, {name: s, secret: {secretName: key}}, {name: d, downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}}, {name: p, projected: {sources: [{secret: {name: key}}]}}]"
@@ -302,7 +303,7 @@ func TestSecretsAreInMemory(t *testing.T) {
 				}
 				return c.answer[options]
 			}
-			for range 2 { // the second finds the files
+			for range 2 { // the second finds existing files
 				if _, err := m.Setup(p, set); err != nil {
 					t.Fatal(err)
 				}
@@ -314,7 +315,8 @@ func TestSecretsAreInMemory(t *testing.T) {
 	}
 }
 
-// TestFinishedPodsHoldNoMemory, nor Secrets where they are on disk; other volumes stay until the pod is deleted.
+// TestFinishedPodsHoldNoMemory: Release removes in-memory volumes and Secrets. Other volumes stay until the pod is
+// deleted.
 func TestFinishedPodsHoldNoMemory(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)
@@ -340,14 +342,14 @@ func TestFinishedPodsHoldNoMemory(t *testing.T) {
 	}
 }
 
-// TestEmptyDirInterrupted: the directory comes under its name when its mode and group are set,
-// so a call that ends before is finished by the next one, which begins again.
+// TestEmptyDirInterrupted: the directory gets its name only after its mode and group are set. An interrupted call is
+// repeated by the next one.
 func TestEmptyDirInterrupted(t *testing.T) {
 	t.Parallel()
 	m := maker(t)
 	p, set := parse(t, head+"  securityContext: {fsGroup: 1234}\n  volumes: [{name: v}]")
 	dir := m.Dirs.Volume("u1", "empty-dir", "v")
-	if err := os.MkdirAll(filepath.Join(filepath.Dir(dir), ".v"), 0o700); err != nil { // as far as one came
+	if err := os.MkdirAll(filepath.Join(filepath.Dir(dir), ".v"), 0o700); err != nil { // left by an interrupted call
 		t.Fatal(err)
 	}
 	events, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
@@ -452,7 +454,7 @@ func TestHostPath(t *testing.T) {
 			t.Errorf("%s as %q: got %v", c.path, c.kind, err)
 		}
 	}
-	// A container that can write to the directory may have put a link there.
+	// A container that can write to the directory may have created a link there.
 	link, outside, kind := filepath.Join(dir, "link"), filepath.Join(dir, "outside"), v1.HostPathFileOrCreate
 	if err := os.Symlink(outside, link); err != nil {
 		t.Fatal(err)
@@ -481,7 +483,7 @@ func TestMounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := maker(t)
-	m.BindMount = func(string, string) error { return unix.EPERM } // as for a user without root
+	m.BindMount = func(string, string) error { return unix.EPERM } // as for a user other than root
 	made := map[string]Made{"v": {Path: volume}, "own": {Path: volume, Relabel: true}, "ro": {Path: volume, ReadOnly: true}, "img": {Image: &v1.ImageVolumeSource{Reference: "data:1"}, ReadOnly: true}}
 	expand := func(s string) (string, error) { return strings.ReplaceAll(s, "$(NAME)", "pod1"), nil }
 	ref := func(image string) string { return "sha256:" + image }
@@ -535,7 +537,7 @@ func TestMounts(t *testing.T) {
 	}
 }
 
-// TestOwnVolumesAreRelabelled: SELinux labels are for what the pod runtime makes, never for directories of the host.
+// TestOwnVolumesAreRelabelled: volumes that crishim creates get an SELinux label, directories of the host never.
 func TestOwnVolumesAreRelabelled(t *testing.T) {
 	t.Parallel()
 	var p v1.Pod
@@ -554,7 +556,7 @@ func TestOwnVolumesAreRelabelled(t *testing.T) {
 	}
 }
 
-// TestClaim: the directory of a claim is outside the pod's, can be written by every user, and keeps what is in it.
+// TestClaim: the directory of a claim is outside the pod's directory, is writable for every user, and keeps its files.
 func TestClaim(t *testing.T) {
 	t.Parallel()
 	m, claims := maker(t), t.TempDir()
@@ -563,7 +565,7 @@ func TestClaim(t *testing.T) {
 	p.Spec.SecurityContext.FSGroup = new(int64(os.Getegid()))
 	dir := filepath.Join(claims, "default", "data")
 	var pods sync.WaitGroup
-	for range 10 { // which come up at the same time
+	for range 10 { // concurrent pods
 		pods.Go(func() {
 			made, err := m.Setup(p, set)
 			if diff := cmp.Diff(map[string]Made{"v": {Path: dir, Relabel: true}}, made); diff != "" || err != nil {
