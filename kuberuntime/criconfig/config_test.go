@@ -14,7 +14,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// parse reads a pod whose containers are given as YAML; extra are further documents.
+// parse reads a pod whose spec is given as YAML. extra are further documents.
 func parse(t *testing.T, spec string, extra ...string) (*v1.Pod, *manifest.Set) {
 	t.Helper()
 	text := "apiVersion: v1\nkind: Pod\nmetadata: {name: web, labels: {app: w}, annotations: {note: x}}\nspec:\n" + spec

@@ -18,20 +18,20 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// ContainerInput has everything that a container's configuration depends on.
+// ContainerInput holds the inputs of a container's configuration.
 type ContainerInput struct {
 	Pod       *v1.Pod
 	Container *v1.Container
 	Env       []*runtimeapi.KeyValue
 	Restarts  int
-	Attempt   int    // of the container; names its log
+	Attempt   int    // attempt of the container, also the name of its log
 	ImageRef  string // the runtime's reference of the image
 	ImageUser ImageUser
 	Mounts    []*runtimeapi.Mount
-	TargetID  string // container that shares its PID namespace with an ephemeral container
+	TargetID  string // container whose PID namespace an ephemeral container joins
 }
 
-// Container returns the configuration of one attempt of a container, the kubelet's generateContainerConfig.
+// Container returns the configuration of an attempt of a container. It is the kubelet's generateContainerConfig.
 func (g *Generator) Container(in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	p, c := in.Pod, in.Container
 	if err := VerifyNonRoot(p, c, in.ImageUser); err != nil {
@@ -76,8 +76,8 @@ func (g *Generator) Container(in ContainerInput) (*runtimeapi.ContainerConfig, e
 
 func LogPath(name string, attempt uint32) string { return fmt.Sprintf("%s/%d.log", name, attempt) }
 
-// containerAnnotations returns the annotations for ending a container without its manifest, the kubelet's
-// newContainerAnnotations.
+// containerAnnotations returns the annotations that allow a container to be killed without its manifest. It is the
+// kubelet's newContainerAnnotations.
 func containerAnnotations(p *v1.Pod, c *v1.Container, restarts int) (map[string]string, error) {
 	out := map[string]string{
 		pod.HashAnnotation:          pod.FormatHash(pod.ContainerHash(c)),
@@ -108,7 +108,7 @@ func containerAnnotations(p *v1.Pod, c *v1.Container, restarts int) (map[string]
 	return out, nil
 }
 
-// The kernel's and the kubelet's numbers for CPU time.
+// Limits of the kernel and the kubelet for CPU quotas and shares.
 const (
 	quotaPeriod = 100_000 // µs
 	minQuota    = 1_000   // µs
@@ -138,8 +138,8 @@ func QoS(p *v1.Pod) v1.PodQOSClass {
 	return v1.PodQOSBurstable
 }
 
-// OOMScore returns the kubelet's oom_score_adj, its GetContainerOOMScoreAdjust: containers that request little
-// memory are killed first.
+// OOMScore returns the oom_score_adj of a container, as the kubelet's GetContainerOOMScoreAdjust. Containers that
+// request little memory are killed first.
 func OOMScore(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 	const guaranteed, bestEffort = -997, 1000
 	if p.Spec.PriorityClassName == "system-node-critical" {
@@ -166,7 +166,7 @@ func OOMScore(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 	return min(max(score, 1000+guaranteed), bestEffort-1)
 }
 
-// Resources returns the CRI's resources of a container, the kubelet's generateLinuxContainerResources.
+// Resources returns the CRI resources of a container. It is the kubelet's generateLinuxContainerResources.
 func Resources(p *v1.Pod, c *v1.Container, host Host) *runtimeapi.LinuxContainerResources {
 	cpu := c.Resources.Limits.Cpu()
 	milli := cpu.MilliValue()
@@ -186,7 +186,7 @@ func Resources(p *v1.Pod, c *v1.Container, host Host) *runtimeapi.LinuxContainer
 	return r
 }
 
-// hugepageLimits returns a limit for every page size of the host. The limit is 0 for sizes without one in the manifest.
+// hugepageLimits returns a limit for every page size of the host. A size without a limit in the manifest gets 0.
 func hugepageLimits(limits v1.ResourceList, sizes []int64) []*runtimeapi.HugepageLimit {
 	asked := map[int64]int64{}
 	for name, limit := range limits {
@@ -208,7 +208,7 @@ func hugepageLimits(limits v1.ResourceList, sizes []int64) []*runtimeapi.Hugepag
 	return out
 }
 
-// pageSize returns the kernel's form: 64KB, 2MB, 1GB.
+// pageSize formats a page size as the kernel does: 64KB, 2MB, 1GB.
 func pageSize(size int64) string {
 	units := []string{"B", "KB", "MB", "GB"}
 	for size >= 1024 && len(units) > 1 {

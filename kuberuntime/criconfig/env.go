@@ -18,8 +18,8 @@ import (
 	"github.com/crishim/crishim/kuberuntime/manifest"
 )
 
-// Env resolves a container's variables, as the kubelet's makeEnvironmentVariables: envFrom first, then env. A value in
-// env can refer to earlier variables.
+// Env resolves the variables of a container, first envFrom, then env. It is the kubelet's makeEnvironmentVariables. A
+// value in env can refer to earlier variables.
 func Env(p *v1.Pod, c *v1.Container, set *manifest.Set, host Host, podIPs []string, files Files) ([]*runtimeapi.KeyValue, error) {
 	env := []*runtimeapi.KeyValue{}
 	assign := func(name string, value []byte) {
@@ -100,14 +100,14 @@ func valueOf(data map[string][]byte, err error, key string, optional *bool) (str
 	return string(value), found, err
 }
 
-// Expand replaces $(NAME) in a text by the value of a variable, as the kubelet's expansion package. $$ stands for
-// one $. References to unknown variables stay as written.
+// Expand replaces $(NAME) by the value of the variable and $$ by $, as the kubelet's expansion package. References to
+// unknown variables are kept.
 func Expand(s string, env []*runtimeapi.KeyValue) string {
 	out, _ := expand(s, env)
 	return out
 }
 
-// ExpandAll is Expand, but fails for an unknown variable.
+// ExpandAll is like Expand, but returns an error for an unknown variable.
 func ExpandAll(s string, env []*runtimeapi.KeyValue) (string, error) {
 	out, unset := expand(s, env)
 	if len(unset) > 0 {
@@ -145,7 +145,7 @@ func expand(s string, env []*runtimeapi.KeyValue) (expanded string, unset []stri
 	}
 }
 
-// Field returns the value of a fieldRef. podIPs are known once the sandbox runs.
+// Field returns the value of a fieldRef. podIPs are empty until the sandbox runs.
 func Field(p *v1.Pod, host Host, podIPs []string, path string) (string, error) {
 	if name, key, ok := manifest.MapField(path); ok {
 		if name == "metadata.labels" {
@@ -189,8 +189,8 @@ func formatMap(m map[string]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Resource returns the value of a resourceFieldRef, rounded up to the divisor. Without a limit it is the capacity of
-// the host.
+// Resource returns the value of a resourceFieldRef, rounded up to the divisor. Without a limit, the value is the
+// capacity of the host.
 func Resource(c *v1.Container, host Host, ref *v1.ResourceFieldSelector) (string, error) {
 	if c == nil {
 		return "", fmt.Errorf("no container %s", ref.ContainerName)

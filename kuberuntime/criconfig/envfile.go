@@ -10,7 +10,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Files reads a file of a pod's volume. It is nil for a pod without files yet, which then gets no variables from files.
+// Files reads a file in a volume of a pod. It is nil before the volumes exist. The pod then gets no variables from
+// files.
 type Files func(volume, path string) ([]byte, error)
 
 func (read Files) value(ref *v1.FileKeySelector) (value string, found bool, err error) {
@@ -34,8 +35,8 @@ func (read Files) value(ref *v1.FileKeySelector) (value string, found bool, err 
 	return value, found, err
 }
 
-// envFileValue returns the value of a key in an env file, the kubelet's ParseEnv. The file has lines of NAME='value' and
-// comments. A value is literal and may have several lines. Errors do not repeat the text, which may be secret.
+// envFileValue returns the value of a key in an env file. It is the kubelet's ParseEnv. The file has NAME='value' lines
+// and comments. A value is literal and may span several lines. Errors omit the text, which may be secret.
 func envFileValue(text, key string) (value string, found bool, err error) {
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	for line := 1; text != ""; line++ {
@@ -46,7 +47,7 @@ func envFileValue(text, key string) (value string, found bool, err error) {
 		case current == "" || current[0] == '#':
 		case !ok || name == "" || strings.TrimRight(name, " \t") != name:
 			return "", false, fmt.Errorf("line %d is not NAME='value'", line)
-		case strings.HasPrefix(assigned, " ") || strings.HasPrefix(assigned, "\t"): // empty, as in a shell
+		case strings.HasPrefix(assigned, " ") || strings.HasPrefix(assigned, "\t"): // an empty value, as in a shell
 			if name == key {
 				return "", true, nil
 			}

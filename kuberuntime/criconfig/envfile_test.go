@@ -65,7 +65,7 @@ func FuzzEnvFileValue(f *testing.F) {
 	})
 }
 
-// TestFileKeys covers an existing file, a missing file, and a pod without files yet.
+// TestFileKeys covers an existing file, a missing file, and a pod without volumes.
 func TestFileKeys(t *testing.T) {
 	t.Parallel()
 	files := Files(func(volume, path string) ([]byte, error) {

@@ -10,8 +10,8 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// FuzzPod: a manifest that is taken becomes configurations that can be sent, with
-// limits and scores that a kernel knows.
+// FuzzPod: a valid manifest produces configurations that protobuf can encode, with limits and scores in the kernel's
+// range.
 func FuzzPod(f *testing.F) {
 	const head = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n"
 	for _, text := range []string{
@@ -65,7 +65,7 @@ func FuzzPod(f *testing.F) {
 	})
 }
 
-// FuzzResolv: what a resolver file becomes is within what resolvers take.
+// FuzzResolv: the configuration from a resolver file is within the limits of resolvers.
 func FuzzResolv(f *testing.F) {
 	f.Add("nameserver 1.2.3.4\nsearch a b\noptions ndots:5\n# x\n; y\nnameserver\n")
 	f.Add("domain x\nsearch \noptions a a a\nnameserver ::1%eth0")

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Host has the facts and settings of the host that a pod's configuration depends on.
+// Host holds the facts and settings of the host that a pod's configuration depends on.
 type Host struct {
 	Name        string
 	IPs         []string
@@ -22,16 +22,16 @@ type Host struct {
 	Storage     int64   // size of the root file system
 	HugePages   []int64 // huge page sizes of the kernel, in bytes
 	CgroupV2    bool
-	SwapControl bool  // swap can be limited
-	Swap        int64 // size of all swap
+	SwapControl bool  // the kernel can limit swap
+	Swap        int64 // total size of swap
 	DNS         DNS
-	HostsFile   string // text of the host's own /etc/hosts
+	HostsFile   string // text of the host's /etc/hosts
 
-	// The kubelet's settings of the same names, which need cgroup v2. ReadHost does not set them.
+	// LimitedSwap and SingleProcessOOMKill are kubelet settings that need cgroup v2. ReadHost does not set them.
 	LimitedSwap, SingleProcessOOMKill bool
 }
 
-// ReadHost reads the facts of this host that pods may refer to. Unreadable facts stay empty.
+// ReadHost reads the facts of this host. Unreadable facts stay empty.
 func ReadHost() (Host, error) {
 	name, err := os.Hostname()
 	if err != nil {
@@ -91,11 +91,11 @@ func hostDNS() DNS {
 	return dns
 }
 
-// hostIPs returns the source address of packets to the outside, then an address of the other family, if any.
+// hostIPs returns the source addresses of packets to other hosts: IPv4 first, then IPv6.
 func hostIPs() []string {
 	var out []string
 	for _, target := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {
-		conn, err := net.Dial("udp", target) // sends nothing, asks the routing table
+		conn, err := net.Dial("udp", target) // sends nothing, only reads the routing table
 		if err != nil {
 			continue
 		}

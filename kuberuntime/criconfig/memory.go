@@ -10,19 +10,19 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Files of cgroup v2 that the CRI has no fields for.
+// Files of cgroup v2 for which the CRI has no field.
 const (
 	oomGroupFile = "memory.oom.group"
 	swapMaxFile  = "memory.swap.max"
 )
 
 // limitMemory sets the swap limit and the OOM group of a container. When a container is out of memory, the kernel kills
-// all of its processes, unless the host is set to SingleProcessOOMKill. With cgroup v1, swap is limited only together with
+// all of its processes, unless the host has SingleProcessOOMKill. With cgroup v1, swap is limited only together with
 // memory.
 func limitMemory(r *runtimeapi.LinuxContainerResources, p *v1.Pod, c *v1.Container, host Host) {
 	if !host.CgroupV2 {
 		if host.SwapControl {
-			r.MemorySwapLimitInBytes = r.GetMemoryLimitInBytes() // of memory and swap together
+			r.MemorySwapLimitInBytes = r.GetMemoryLimitInBytes() // memory and swap together
 		}
 		return
 	}
@@ -35,8 +35,8 @@ func limitMemory(r *runtimeapi.LinuxContainerResources, p *v1.Pod, c *v1.Contain
 	}
 }
 
-// swap returns how much a container may swap. With LimitedSwap that is the share of the host's swap that its request has
-// of the host's memory, for Burstable containers that request less than their limit. Critical pods do not swap.
+// swap returns the swap limit of a container in bytes. With LimitedSwap, a Burstable container that requests less than
+// its limit gets swap in proportion to its share of the host's memory. Critical pods do not swap.
 func swap(p *v1.Pod, c *v1.Container, host Host) int64 {
 	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
 	critical := strings.HasPrefix(p.Spec.PriorityClassName, "system-")
@@ -47,8 +47,8 @@ func swap(p *v1.Pod, c *v1.Container, host Host) int64 {
 	return int64(float64(request.Value()) / float64(host.Memory) * float64(host.Swap))
 }
 
-// swapControl reports whether the kernel can limit swap under a root of cgroups. The root of cgroup v2 has no swap file,
-// so crishim's own cgroup is checked.
+// swapControl reports whether root is cgroup v2, and whether the kernel can limit swap. The root of cgroup v2 has no
+// memory.swap.max file, so swapControl checks crishim's own cgroup.
 func swapControl(root, ownCgroup string) (v2, control bool) {
 	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err != nil {
 		_, err := os.Stat(filepath.Join(root, "memory", "memory.memsw.limit_in_bytes"))

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestMemoryOfCgroups has what a container gets for its swap and for the end of its memory.
+// TestMemoryOfCgroups covers the swap limit and the OOM group of a container.
 func TestMemoryOfCgroups(t *testing.T) {
 	t.Parallel()
 	const burstable = "{requests: {memory: 256Mi}, limits: {memory: 512Mi}}"
@@ -20,7 +20,7 @@ func TestMemoryOfCgroups(t *testing.T) {
 	for name, c := range map[string]struct {
 		host            Host
 		resources, more string
-		swap            int64 // with memory, of cgroup v1
+		swap            int64 // memory and swap together, for cgroup v1
 		want            files
 	}{
 		"v1 with a limit":              {Host{SwapControl: true}, burstable, "", 512 << 20, nil},

@@ -1,6 +1,6 @@
-// Package criconfig turns a defaulted Pod into the CRI messages that create its sandbox
-// and its containers: environment, security, resources, DNS, hosts file, mounts. All functions
-// are pure: facts of the host are in a Host, facts of the runtime are arguments.
+// Package criconfig converts a defaulted Pod to the CRI messages that create its sandbox and containers: environment,
+// security, resources, DNS, hosts file, mounts. Except for ReadHost, all functions are pure: they take the facts of the
+// host as a Host and the facts of the runtime as arguments.
 package criconfig
 
 import (
@@ -24,7 +24,7 @@ type Generator struct {
 	Dirs pod.Dirs
 }
 
-// Sandbox returns the configuration of a pod's sandbox, the kubelet's generatePodSandboxConfig.
+// Sandbox returns the configuration of a pod's sandbox. It is the kubelet's generatePodSandboxConfig.
 func (g *Generator) Sandbox(p *v1.Pod, attempt uint32) *runtimeapi.PodSandboxConfig {
 	all := map[string]string{}
 	maps.Copy(all, p.Labels)
@@ -48,7 +48,7 @@ func labels(p *v1.Pod) map[string]string {
 	return map[string]string{kube.LabelPodName: p.Name, kube.LabelPodNamespace: p.Namespace, kube.LabelPodUID: string(p.UID)}
 }
 
-// sysctls returns the pod's sysctls with dots in their names: Kubernetes also accepts slashes.
+// sysctls returns the pod's sysctls with dots in their names. Kubernetes also accepts slashes.
 func sysctls(p *v1.Pod) map[string]string {
 	out := map[string]string{}
 	for _, s := range p.Spec.SecurityContext.Sysctls {
@@ -57,7 +57,8 @@ func sysctls(p *v1.Pod) map[string]string {
 	return out
 }
 
-// sysctlName swaps the separators if the first is a slash: net/ipv4/conf/eth0.1/x is net.ipv4.conf.eth0/1.x.
+// sysctlName swaps dots and slashes if the first separator is a slash: net/ipv4/conf/eth0.1/x becomes
+// net.ipv4.conf.eth0/1.x.
 func sysctlName(name string) string {
 	i := strings.IndexAny(name, "./")
 	if i < 0 || name[i] == '.' {
@@ -84,7 +85,7 @@ func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
 			if port.HostPort == 0 {
 				continue
 			}
-			protocol := runtimeapi.Protocol(runtimeapi.Protocol_value[string(port.Protocol)]) // the names are the same, TCP is 0
+			protocol := runtimeapi.Protocol(runtimeapi.Protocol_value[string(port.Protocol)]) // manifests and the CRI use the same names; TCP is 0
 			out = append(out, &runtimeapi.PortMapping{Protocol: protocol, ContainerPort: port.ContainerPort, HostPort: port.HostPort, HostIp: port.HostIP})
 		}
 	}
@@ -118,16 +119,14 @@ func ParseResolv(text string) DNS {
 	return dns
 }
 
-// OnlyLoopback reports whether every server is on the host's own loopback, where a pod with
-// a network of its own cannot reach it.
+// OnlyLoopback reports whether all servers are on the host's loopback. A pod with its own network cannot reach them.
 func (d DNS) OnlyLoopback() bool {
 	remote := func(s string) bool { ip := net.ParseIP(s); return ip == nil || !ip.IsLoopback() }
 	return len(d.Servers) > 0 && !slices.ContainsFunc(d.Servers, remote)
 }
 
-// PodDNS returns a pod's resolver configuration, the kubelet's GetPodDNS, or nil for the runtime's own
-// default. There is no cluster DNS here: ClusterFirst means the host's resolver, as
-// it does for a kubelet without one.
+// PodDNS returns a pod's resolver configuration, or nil for the runtime's default. It is the kubelet's GetPodDNS.
+// Without a cluster DNS, ClusterFirst means the host's resolver, as for a kubelet without clusterDNS.
 func PodDNS(p *v1.Pod, host DNS) *runtimeapi.DNSConfig {
 	dns := host
 	if p.Spec.DNSPolicy == v1.DNSNone {
@@ -160,7 +159,7 @@ func appendNew(list, more []string) []string {
 	return list
 }
 
-// mergeOptions lets the pod's options replace the host's of the same name.
+// mergeOptions returns the host's and the pod's options. A pod's option replaces a host's option of the same name.
 func mergeOptions(host []string, own []v1.PodDNSConfigOption) []string {
 	name := func(o string) string { n, _, _ := strings.Cut(o, ":"); return n }
 	out := slices.DeleteFunc(slices.Clone(host), func(o string) bool {
@@ -176,7 +175,7 @@ func mergeOptions(host []string, own []v1.PodDNSConfigOption) []string {
 	return out
 }
 
-// HostsFile returns the text of a pod's /etc/hosts. In the host's network it is the host's file with the pod's aliases.
+// HostsFile returns the text of a pod's /etc/hosts. With hostNetwork it is the host's file plus the pod's aliases.
 func HostsFile(p *v1.Pod, host Host, podIPs []string) string {
 	var out strings.Builder
 	if p.Spec.HostNetwork {

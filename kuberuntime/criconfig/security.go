@@ -17,8 +17,8 @@ type ImageUser struct {
 	Name string
 }
 
-// VerifyNonRoot refuses a container with runAsNonRoot that would run as root or as an unknown user: the kubelet's
-// verifyRunAsNonRoot.
+// VerifyNonRoot returns an error for a container with runAsNonRoot that would run as root or as an unknown user. It is
+// the kubelet's verifyRunAsNonRoot.
 func VerifyNonRoot(p *v1.Pod, c *v1.Container, image ImageUser) error {
 	sc := effective(p, c)
 	if !ptr.Deref(sc.RunAsNonRoot, false) {
@@ -35,7 +35,7 @@ func VerifyNonRoot(p *v1.Pod, c *v1.Container, image ImageUser) error {
 	return fmt.Errorf("container %s has runAsNonRoot, and its image runs as root", c.Name)
 }
 
-// effective merges the pod's security context into a container's, as DetermineEffectiveSecurityContext.
+// effective merges the pod's security context into a container's, as the kubelet's DetermineEffectiveSecurityContext.
 func effective(p *v1.Pod, c *v1.Container) *v1.SecurityContext {
 	sc := &v1.SecurityContext{}
 	if c.SecurityContext != nil {
@@ -67,7 +67,7 @@ func (g *Generator) containerSecurity(p *v1.Pod, c *v1.Container, image ImageUse
 	if targetID != "" {
 		out.NamespaceOptions.Pid, out.NamespaceOptions.TargetId = runtimeapi.NamespaceMode_TARGET, targetID
 	}
-	// The CRI takes a group only together with a user.
+	// The CRI accepts a group only together with a user.
 	if out.RunAsGroup != nil && out.RunAsUser == nil {
 		out.RunAsUser, out.RunAsUsername = int64Value(image.UID), image.Name
 		if out.RunAsUser != nil {
@@ -92,8 +92,8 @@ func (g *Generator) containerSecurity(p *v1.Pod, c *v1.Container, image ImageUse
 	return out
 }
 
-// sandboxSecurity returns the CRI's security context of the sandbox. Its process is the
-// runtime's own pause, so it always gets the runtime's seccomp profile.
+// sandboxSecurity returns the CRI security context of a sandbox. The sandbox runs the runtime's pause process, so it
+// always gets the runtime's default seccomp profile.
 func sandboxSecurity(p *v1.Pod) *runtimeapi.LinuxSandboxSecurityContext {
 	sc := p.Spec.SecurityContext
 	out := &runtimeapi.LinuxSandboxSecurityContext{
@@ -151,7 +151,7 @@ func (g *Generator) seccomp(p *v1.SeccompProfile, privileged bool) *runtimeapi.S
 	return profile("RuntimeDefault", "")
 }
 
-// appArmor returns nil for a nil profile: the runtime then uses its default.
+// appArmor returns nil for a nil profile. The runtime then uses its default profile.
 func appArmor(p *v1.AppArmorProfile, privileged bool) *runtimeapi.SecurityProfile {
 	if p != nil {
 		return profile(string(p.Type), ptr.Deref(p.LocalhostProfile, ""))
@@ -162,7 +162,7 @@ func appArmor(p *v1.AppArmorProfile, privileged bool) *runtimeapi.SecurityProfil
 	return nil
 }
 
-// profile returns a profile of either kind: manifests and the CRI have the same names for the types.
+// profile returns a seccomp or AppArmor profile. Manifests and the CRI use the same names for the types.
 func profile(kind, localhost string) *runtimeapi.SecurityProfile {
 	out := &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_ProfileType(runtimeapi.SecurityProfile_ProfileType_value[kind])}
 	if out.ProfileType == runtimeapi.SecurityProfile_Localhost {
@@ -185,7 +185,7 @@ func int64Value(v *int64) *runtimeapi.Int64Value {
 	return &runtimeapi.Int64Value{Value: *v}
 }
 
-// Kernel paths that are hidden from unprivileged containers, or read-only for them.
+// Kernel paths that are masked or read-only in unprivileged containers.
 var (
 	maskedPaths = []string{
 		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",

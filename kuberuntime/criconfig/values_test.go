@@ -37,7 +37,8 @@ func TestQoSAndOOMScore(t *testing.T) {
 	}
 }
 
-// TestOOMScoreBesideOthers has what other containers of the pod say.
+// TestOOMScoreBesideOthers: other containers of the pod affect the score of a sidecar. Ephemeral containers do not
+// affect the QoS class.
 func TestOOMScoreBesideOthers(t *testing.T) {
 	t.Parallel()
 	const gib = 1 << 30
@@ -142,7 +143,7 @@ func TestHostname(t *testing.T) {
 	}
 }
 
-// TestHugePages: what nobody asked for is limited to 0, in every size that the host has.
+// TestHugePages: every page size of the host has a limit, 0 by default.
 func TestHugePages(t *testing.T) {
 	t.Parallel()
 	host := Host{HugePages: []int64{64 << 10, 2 << 20, 1 << 30}}
@@ -150,7 +151,7 @@ func TestHugePages(t *testing.T) {
 		"{}":                   "64KB=0 2MB=0 1GB=0",
 		"{hugepages-2Mi: 4Mi}": "64KB=0 2MB=4194304 1GB=0",
 		"{hugepages-1024Mi: 1Gi, hugepages-64Ki: 64Ki}": "64KB=65536 2MB=0 1GB=1073741824",
-		"{hugepages-32Mi: 64Mi}":                        "64KB=0 2MB=0 1GB=0 32MB=67108864", // the runtime refuses it
+		"{hugepages-32Mi: 64Mi}":                        "64KB=0 2MB=0 1GB=0 32MB=67108864", // the host lacks the size: the runtime refuses it
 	} {
 		p, _ := parse(t, "  containers: [{name: main, image: busybox, resources: {limits: "+limits+"}}]")
 		var got []string
