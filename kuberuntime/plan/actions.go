@@ -1,7 +1,6 @@
-// Package plan decides how to bring a pod to the state of its manifest: whether to replace the
-// sandbox, which containers to kill and which to start, and in what order. The decisions are
-// the kubelet's. All functions are pure: their input is the manifest, the state and the probe
-// results.
+// Package plan decides how to bring a pod to the state of its manifest: whether to replace the sandbox, which
+// containers to kill and to start, and in what order. The decisions are the kubelet's. All functions are pure: their
+// input is the manifest, the pod's status and the probe results.
 package plan
 
 import (
@@ -20,7 +19,7 @@ import (
 type Result int
 
 const (
-	Unknown Result = iota // no probe, or no verdict yet
+	Unknown Result = iota // no probe, or no result yet
 	Success
 	Failure
 )
@@ -33,7 +32,7 @@ const (
 	Readiness Kind = "readiness"
 )
 
-// Probes returns results of containers by id; nil returns Unknown.
+// Probes returns the result of a container's probe. A nil Probes returns Unknown.
 type Probes func(containerID string, kind Kind) Result
 
 func (p Probes) result(containerID string, kind Kind) Result {
@@ -43,7 +42,7 @@ func (p Probes) result(containerID string, kind Kind) Result {
 	return p(containerID, kind)
 }
 
-// Reason is why a container is killed. Probes have their own grace period.
+// Reason tells why a container is killed. A probe can set its own grace period.
 type Reason string
 
 const (
@@ -66,9 +65,9 @@ type Actions struct {
 	CreateSandbox bool
 	SandboxID     string // the sandbox to keep or to replace
 	Attempt       uint32
-	SandboxReason string // why it is created or killed
+	SandboxReason string // why the sandbox is created or killed
 	Kill          []Kill
-	// Indexes into the manifest's lists.
+	// Indexes into the container lists of the manifest.
 	StartInit, StartEphemeral, Start []int
 }
 
@@ -76,8 +75,8 @@ func (a *Actions) Nothing() bool {
 	return !a.KillPod && !a.CreateSandbox && len(a.Kill) == 0 && len(a.StartInit) == 0 && len(a.StartEphemeral) == 0 && len(a.Start) == 0
 }
 
-// Compute decides the actions of SyncPod, as the kubelet's computePodActions. The status may be slightly out of date: the
-// next call then handles the change.
+// Compute decides the actions of SyncPod, as the kubelet's computePodActions. The status may be slightly out of date.
+// The next call then handles the change.
 func Compute(p *v1.Pod, s *pod.Status, probes Probes) *Actions {
 	if why := pastBackoffLimit(p, s); why != "" {
 		return &Actions{KillPod: true, SandboxID: s.Sandbox().GetId(), SandboxReason: why}
@@ -98,14 +97,15 @@ func Compute(p *v1.Pod, s *pod.Status, probes Probes) *Actions {
 	return c.Actions
 }
 
-// BackoffLimit returns how often containers of a Job's pod may restart.
+// BackoffLimit returns how often the containers of a Job's pod may restart.
 func BackoffLimit(p *v1.Pod) (limit int, ok bool) {
 	limit, err := strconv.Atoi(p.Annotations[pod.BackoffLimitAnnotation])
 	return limit, err == nil && p.Spec.RestartPolicy != v1.RestartPolicyAlways
 }
 
-// pastBackoffLimit returns why a Job's pod has failed, "" while it may go on. Restarts of all its containers count together, as a
-// Job's controller counts them; the last failure is no restart yet.
+// pastBackoffLimit returns why a Job's pod has exceeded its backoffLimit, or "" if it has not. As in the Job
+// controller, the restarts of all containers are added up. The last failure counts in addition, because its restart has
+// not happened yet.
 func pastBackoffLimit(p *v1.Pod, s *pod.Status) string {
 	limit, ok := BackoffLimit(p)
 	if !ok {
@@ -136,7 +136,7 @@ type computation struct {
 	*Actions
 }
 
-// sandboxChanged decides whether the pod needs a new sandbox, and with which attempt, as the kubelet's
+// sandboxChanged decides whether the pod needs a new sandbox, and its attempt number. It is the kubelet's
 // podSandboxChanged.
 func sandboxChanged(p *v1.Pod, s *pod.Status) *Actions {
 	newest := s.Sandbox()
@@ -179,7 +179,7 @@ func (c computation) newSandbox() {
 		c.CreateSandbox = false
 		return
 	}
-	existed := false // a regular container, which came after the init containers
+	existed := false // a regular container existed, so the init containers had succeeded
 	for i := range spec.Containers {
 		container := &spec.Containers[i]
 		last := c.status.Container(container.Name)
@@ -196,8 +196,9 @@ func (c computation) newSandbox() {
 	}
 }
 
-// initContainers decides about the init containers and reports whether they are all done, as the kubelet's
-// computeInitContainerActions. Only containers of the current sandbox count: a new sandbox begins at the first again.
+// initContainers decides which init containers to start and reports whether all are done. It is the kubelet's
+// computeInitContainerActions. Only containers of the current sandbox count: in a new sandbox all init containers run
+// again.
 func (c computation) initContainers() bool {
 	list := c.pod.Spec.InitContainers
 	reached := len(list) // the last started init container; len(list) if a regular container was created
@@ -229,13 +230,14 @@ func (c computation) initStatus(i int) *pod.ContainerStatus {
 	return c.status.ContainerIn(c.SandboxID, c.pod.Spec.InitContainers[i].Name)
 }
 
-// mainsExist reports whether a regular container was created in the current sandbox: the init containers were done then.
+// mainsExist reports whether a regular container was created in the current sandbox. The init containers were done
+// before.
 func mainsExist(p *v1.Pod, s *pod.Status) bool {
 	current := s.Sandbox().GetId()
 	return slices.ContainsFunc(p.Spec.Containers, func(c v1.Container) bool { return s.ContainerIn(current, c.Name) != nil })
 }
 
-// initDone reports whether the init containers after i may start, and restarts i if it must run again.
+// initDone reports whether the init containers after i may start. It plans a restart of i if i must run again.
 func (c computation) initDone(i int) bool {
 	container, status := &c.pod.Spec.InitContainers[i], c.initStatus(i)
 	switch {
@@ -250,13 +252,13 @@ func (c computation) initDone(i int) bool {
 		c.SandboxReason = "init container " + container.Name + " failed"
 		return false
 	}
-	// Creating and starting are one step here: the start of a container that is only created has failed.
+	// Creation and start are one step here. An init container in state CREATED comes from a failed start.
 	c.StartInit = append(c.StartInit, i)
 	c.killUnknown(container, status)
 	return false
 }
 
-// sidecar reports whether a sidecar has started, and (re)starts it if it does not run.
+// sidecar reports whether a sidecar has started. It plans a start if the sidecar does not run.
 func (c computation) sidecar(i int) bool {
 	container, status := &c.pod.Spec.InitContainers[i], c.initStatus(i)
 	if !status.Running() {
@@ -307,8 +309,8 @@ func (c computation) killUnknown(container *v1.Container, status *pod.ContainerS
 	}
 }
 
-// verdict returns why a running container must be killed, and whether it then restarts. A changed image restarts it
-// under any policy.
+// verdict returns why a running container must be killed, or nil, and whether the container then restarts. A changed
+// image restarts the container under any restart policy.
 func (c computation) verdict(container *v1.Container, status *pod.ContainerStatus) (*Kill, bool) {
 	restart := Restartable(c.pod, container)
 	kill := &Kill{Status: status, Container: container}

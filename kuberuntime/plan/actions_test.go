@@ -20,7 +20,7 @@ const (
 	unknown = runtimeapi.ContainerState_CONTAINER_UNKNOWN
 )
 
-// brief is what a case expects, in names and words.
+// brief is a readable form of Actions: names instead of indexes and statuses.
 type brief struct {
 	KillPod, CreateSandbox bool
 	Attempt                uint32
@@ -67,7 +67,7 @@ func ephemeral(p *v1.Pod) {
 
 func hostNetwork(p *v1.Pod) { p.Spec.HostNetwork = true }
 
-// podWith is a pod with the containers a and b.
+// podWith returns a pod with the containers a and b.
 func podWith(options ...podOption) *v1.Pod {
 	p := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "a", Image: "a:1"}, {Name: "b", Image: "b:1"}}}}
 	for _, o := range options {
@@ -87,7 +87,7 @@ func sandbox(id string, attempt uint32, ready bool) *runtimeapi.PodSandboxStatus
 	return s
 }
 
-// had is a container of sandbox "new" in some state; for the id the name will do.
+// had returns a container of sandbox "new". Its id is its name.
 func had(name string, state runtimeapi.ContainerState, exit int) *pod.ContainerStatus {
 	return &pod.ContainerStatus{
 		ID: name, Name: name, SandboxID: "new", State: state, ExitCode: exit,
@@ -99,7 +99,7 @@ func withHash(c *pod.ContainerStatus, h uint64) *pod.ContainerStatus { c.Hash = 
 
 func inSandbox(c *pod.ContainerStatus, id string) *pod.ContainerStatus { c.SandboxID = id; return c }
 
-// failing are probes of one kind that some containers fail.
+// failing returns Probes: the named containers fail their probe of this kind.
 func failing(kind Kind, names ...string) Probes {
 	return func(id string, asked Kind) Result {
 		switch {
@@ -255,7 +255,8 @@ func TestComputeInit(t *testing.T) {
 	}
 }
 
-// TestBackoffLimit: restarts and the last failure of all containers together end a Job's pod, whatever else runs in it.
+// TestBackoffLimit: a Job's pod fails when the restarts and last failures of its containers together exceed the limit,
+// also if other containers still run.
 func TestBackoffLimit(t *testing.T) {
 	t.Parallel()
 	job := func(limit string, options ...podOption) *v1.Pod {
@@ -269,7 +270,7 @@ func TestBackoffLimit(t *testing.T) {
 		name       string
 		pod        *v1.Pod
 		containers []*pod.ContainerStatus
-		why        string // "" for a pod that goes on, or has succeeded
+		why        string // "" if the pod has not failed
 	}{
 		{"runs", job("0"), []*pod.ContainerStatus{had("a", running, 0), had("b", running, 0)}, ""},
 		{"nothing there", job("0"), nil, ""},

@@ -10,7 +10,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// ShouldRestart reports whether to start a container that does not run, the kubelet's ShouldContainerBeRestarted.
+// ShouldRestart reports whether to start a container that does not run. It is the kubelet's ShouldContainerBeRestarted.
 func ShouldRestart(p *v1.Pod, c *v1.Container, status *pod.ContainerStatus) bool {
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -38,18 +38,19 @@ func MeantToEnd(p *v1.Pod) bool {
 	return !slices.ContainsFunc(p.Spec.Containers, func(c v1.Container) bool { return Policy(p, &c) == v1.RestartPolicyAlways })
 }
 
-// Restartable reports whether a container starts again after some end, the kubelet's IsContainerRestartable.
+// Restartable reports whether a container restarts after at least some exit codes. It is the kubelet's
+// IsContainerRestartable.
 func Restartable(p *v1.Pod, c *v1.Container) bool {
 	return Policy(p, c) != v1.RestartPolicyNever || len(c.RestartPolicyRules) > 0
 }
 
-// restartsAfter reports whether a container starts again after an exit code, the kubelet's ContainerShouldRestart. The
-// container's rules come before its policy.
+// restartsAfter reports whether a container restarts after an exit code. It is the kubelet's ContainerShouldRestart.
+// The container's restart rules take precedence over its policy.
 func restartsAfter(p *v1.Pod, c *v1.Container, exitCode int) bool {
 	for _, rule := range c.RestartPolicyRules {
 		listed := slices.Contains(rule.ExitCodes.Values, int32(exitCode))
 		if listed == (rule.ExitCodes.Operator == v1.ContainerRestartRuleOnExitCodesOpIn) {
-			return true // the only action is Restart
+			return true // Restart is the only action of a rule
 		}
 	}
 	switch Policy(p, c) {
@@ -61,8 +62,8 @@ func restartsAfter(p *v1.Pod, c *v1.Container, exitCode int) bool {
 	return true
 }
 
-// initRestarts reports whether a failed init container restarts. Its exit code may be 0 if the kernel killed only a
-// child.
+// initRestarts reports whether a failed init container restarts. The exit code may be 0 if the kernel has killed only a
+// child process.
 func initRestarts(p *v1.Pod, c *v1.Container, status *pod.ContainerStatus) bool {
 	const killed = 137
 	return restartsAfter(p, c, cmp.Or(status.ExitCode, killed))

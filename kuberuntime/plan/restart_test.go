@@ -10,7 +10,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// own gives a container of any kind a policy of its own, and a rule for some exit codes if it has an operator.
+// own sets the restart policy of a container, and a rule for the exit codes if operator is not empty.
 func own(name string, policy v1.ContainerRestartPolicy, operator v1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) podOption {
 	return func(p *v1.Pod) {
 		for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
@@ -28,7 +28,8 @@ func own(name string, policy v1.ContainerRestartPolicy, operator v1.ContainerRes
 	}
 }
 
-// TestContainerRestartPolicies has the actions and the phase of pods whose containers have restart policies of their own.
+// TestContainerRestartPolicies covers the actions and the phase of pods whose containers have their own restart
+// policies.
 func TestContainerRestartPolicies(t *testing.T) {
 	t.Parallel()
 	const (
@@ -43,7 +44,7 @@ func TestContainerRestartPolicies(t *testing.T) {
 	cases := []struct {
 		name       string
 		pod        *v1.Pod
-		dead       bool // the sandbox
+		dead       bool // the sandbox is dead
 		containers list
 		probes     Probes
 		want       brief

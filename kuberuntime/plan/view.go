@@ -11,7 +11,7 @@ import (
 
 type ContainerView struct {
 	Container                *v1.Container
-	Status                   *pod.ContainerStatus // newest attempt or nil
+	Status                   *pod.ContainerStatus // newest attempt, or nil
 	Init, Sidecar, Ephemeral bool
 	Started, Ready           bool
 }
@@ -19,14 +19,14 @@ type ContainerView struct {
 type View struct {
 	Phase       v1.PodPhase
 	Initialised bool // the init containers are done
-	Started     bool // and each regular container has been started
+	Started     bool // Initialised, and each regular container has been started
 	Ready       bool
-	Reason      string // of a failure of the pod as a whole
-	Why         string // why the pod failed, if not because of a container
+	Reason      string // reason of the pod's failure, as in the API
+	Why         string // message for a failure that no container caused
 	Containers  []ContainerView
 }
 
-// Observe derives phase and readiness, as the kubelet's status manager gets them from generateAPIPodStatus.
+// Observe derives phase and readiness, as the kubelet's generateAPIPodStatus.
 func Observe(p *v1.Pod, s *pod.Status, probes Probes) *View {
 	v := &View{Initialised: true, Started: true, Ready: true}
 	init, regular := len(p.Spec.InitContainers), len(p.Spec.Containers)
@@ -39,7 +39,7 @@ func Observe(p *v1.Pod, s *pod.Status, probes Probes) *View {
 		switch {
 		case view.Ephemeral:
 		case view.Init:
-			done := view.Started // of a sidecar
+			done := view.Started // a sidecar is done when it has started
 			if !view.Sidecar {
 				done = s.ContainerIn(current, c.Name).Succeeded()
 			}
@@ -60,8 +60,9 @@ func Observe(p *v1.Pod, s *pod.Status, probes Probes) *View {
 	return v
 }
 
-// giveUp finds pods that have failed although their containers could go on: a Job's at its limit, and a pod that gets no other
-// sandbox and is between its containers, which the kubelet leaves pending.
+// giveUp sets the phase of two kinds of pods to Failed, although their containers could restart or start: a Job's pod
+// that exceeds its backoffLimit, and a pod that has lost its sandbox between two containers and gets no new one. The
+// kubelet leaves the second pod pending.
 func (v *View) giveUp(p *v1.Pod, s *pod.Status, probes Probes) {
 	if why := pastBackoffLimit(p, s); why != "" && v.Phase != v1.PodSucceeded {
 		v.Phase, v.Reason, v.Why = v1.PodFailed, BackoffLimitExceeded, why
@@ -74,7 +75,7 @@ func (v *View) giveUp(p *v1.Pod, s *pod.Status, probes Probes) {
 	}
 }
 
-// BackoffLimitExceeded is the reason of a Job's pod that has failed too often, as a Job's controller gives it.
+// BackoffLimitExceeded is the Job controller's reason for a pod that has failed too often.
 const BackoffLimitExceeded = "BackoffLimitExceeded"
 
 func (c *ContainerView) observe(probes Probes) {
@@ -87,7 +88,7 @@ func (c *ContainerView) observe(probes Probes) {
 	c.Ready = (c.Sidecar || !c.Init) && c.Started && !c.Status.Paused() && (c.Container.ReadinessProbe == nil || probes.result(c.Status.ID, Readiness) == Success)
 }
 
-// phase derives the pod's phase from its containers' states, the kubelet's getPhase.
+// phase derives the pod's phase from the states of its containers. It is the kubelet's getPhase.
 //
 //nolint:gocyclo // the table of cases of the API's documentation
 func phase(p *v1.Pod, v *View) v1.PodPhase {
@@ -97,7 +98,7 @@ func phase(p *v1.Pod, v *View) v1.PodPhase {
 		case c.Init && !c.Sidecar && c.Status.Exited() && !c.Status.Succeeded() && !v.Initialised && !initRestarts(p, c.Container, c.Status):
 			return v1.PodFailed
 		case (c.Sidecar || !c.Init && !c.Ephemeral) && c.Status.Running():
-			running++ // a running sidecar keeps the pod running after its other containers
+			running++ // a running sidecar keeps the pod running after the regular containers have exited
 		case c.Init, c.Ephemeral:
 		case c.Status.Exited() && restartsAfter(p, c.Container, c.Status.ExitCode):
 			again++

@@ -13,7 +13,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// TestObserve has a pod's phase, and its containers that are ready.
+// TestObserve covers the phase, the readiness and the ready containers of a pod.
 func TestObserve(t *testing.T) {
 	t.Parallel()
 	a, b := had("a", running, 0), had("b", running, 0)
@@ -77,8 +77,8 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// TestObserveDeadSandboxes: a pod of policy Never whose sandbox died before all containers
-// were there has failed, once nothing runs any more.
+// TestObserveDeadSandboxes: a pod with restart policy Never fails if its sandbox dies before all containers exist, as
+// soon as no container runs.
 func TestObserveDeadSandboxes(t *testing.T) {
 	t.Parallel()
 	type list = []*pod.ContainerStatus
