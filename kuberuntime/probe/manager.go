@@ -1,7 +1,6 @@
-// Package probe runs liveness, readiness and startup probes: a command in the container,
-// an HTTP request, a TCP connection or a gRPC health check. Run makes one attempt; Manager
-// runs them periodically for the containers that it watches, counts to the thresholds, and
-// returns the last result.
+// Package probe runs liveness, readiness and startup probes: a command in the container, an HTTP request, a TCP
+// connection or a gRPC health check. Run makes one attempt. Manager runs the probes of the watched containers
+// periodically, applies the thresholds, and returns the last result.
 package probe
 
 import (
@@ -23,18 +22,18 @@ type Container struct {
 	Name                         string
 	Started                      time.Time
 	Startup, Liveness, Readiness *v1.Probe
-	// WasStarted and WasReady are results of an earlier process. A successful startup probe is not repeated. A container
-	// stays ready until its readiness probe has a new verdict.
+	// WasStarted and WasReady are results of an earlier process. A successful startup probe is not repeated. A ready
+	// container stays ready until its readiness probe has a new result.
 	WasStarted, WasReady bool
 }
 
-// Change is a new verdict, or a failed attempt on the way to one.
+// Change is a new result or a failed attempt.
 type Change struct {
 	Container Container
 	Kind      plan.Kind
 	Result    plan.Result
-	Err       error // of the attempt
-	Verdict   bool  // the result is new, not only the attempt
+	Err       error // error of the attempt
+	Verdict   bool  // Result has changed
 }
 
 // Manager probes containers, as the kubelet's prober. Keep ends the probes of ended containers.
@@ -44,8 +43,8 @@ type Manager struct {
 	exec   Exec
 	notify func(Change)
 	now    func() time.Time
-	spread time.Time     // see Spread; zero: never
-	starts chan struct{} // has a token for each command that is being started
+	spread time.Time     // time of the call of Spread, zero without one
+	starts chan struct{} // semaphore: a token for each command that is being started
 
 	wg      sync.WaitGroup
 	mu      sync.Mutex
@@ -57,8 +56,7 @@ type workerKey struct {
 	kind plan.Kind
 }
 
-// NewManager makes a manager; notify is called for every failure and every new verdict,
-// from several goroutines.
+// NewManager returns a Manager. It calls notify for every failed attempt and every new result, from several goroutines.
 func NewManager(exec Exec, notify func(Change)) *Manager {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Manager{
@@ -67,8 +65,8 @@ func NewManager(exec Exec, notify func(Change)) *Manager {
 	}
 }
 
-// Spread delays the first attempt of each probe by a random part of its period, until a period has passed since: a
-// process that has just started finds many containers at once. The kubelet does the same.
+// Spread delays the first attempt of each probe by a random part of its period. It affects probes that start within one
+// period after the call: a new process finds many running containers at once. The kubelet does the same.
 func (m *Manager) Spread() { m.spread = m.now() }
 
 func (m *Manager) Close() {
@@ -76,7 +74,7 @@ func (m *Manager) Close() {
 	m.wg.Wait()
 }
 
-// Watch starts the probes of a container that are not running yet.
+// Watch starts the probes of a container, except probes that already run.
 func (m *Manager) Watch(c Container) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -121,7 +119,7 @@ func (m *Manager) end(over func(*worker) bool) {
 	}
 }
 
-// Result returns the last verdict. Without such a probe it is Unknown.
+// Result returns the last result of a probe, or Unknown without such a probe.
 func (m *Manager) Result(id string, kind plan.Kind) plan.Result {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,7 +129,7 @@ func (m *Manager) Result(id string, kind plan.Kind) plan.Result {
 	return plan.Unknown
 }
 
-// set stores a verdict and reports whether it is new.
+// set stores a result and reports whether it has changed.
 func (m *Manager) set(w *worker, r plan.Result) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -168,7 +166,7 @@ func (w *worker) run(ctx context.Context) {
 		}
 		wait = period
 		if w.kind != plan.Startup && !w.manager.started(w.container.ContainerID) {
-			wait = min(period, time.Second) // soon after the startup probe lets it
+			wait = min(period, time.Second) // poll for the end of the startup probe
 			continue
 		}
 		if w.attempt(ctx) {
@@ -177,22 +175,22 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// firstDelay returns what is left of the initial delay, which counts from the container's start, and the part of the
-// period of Spread.
+// firstDelay returns the time until the first attempt: the rest of initialDelaySeconds, which counts from the
+// container's start, plus the random delay of Spread.
 func (w *worker) firstDelay(period time.Duration) time.Duration {
 	initial := time.Duration(w.probe.InitialDelaySeconds) * time.Second
-	left := min(max(initial-w.manager.now().Sub(w.container.Started), 0), initial) // the clock may have been put back
+	left := min(max(initial-w.manager.now().Sub(w.container.Started), 0), initial) // the clock may have been set back
 	if w.manager.now().Sub(w.manager.spread) < period {
 		left += rand.N(period)
 	}
 	return left
 }
 
-// startTime is how long a command counts as being started. Longer commands do not delay others.
+// startTime is how long a command occupies a token of starts. Longer commands do not delay others.
 const startTime = time.Second
 
-// start limits the commands that are being started. Starting a process in a container takes much CPU time, which counts
-// towards the probe's timeout: many concurrent starts would all time out.
+// start limits the number of commands that are being started. Starting a process in a container takes much CPU time,
+// and this time counts towards the probe's timeout. Without a limit, many concurrent starts would all time out.
 func (m *Manager) start(ctx context.Context) (started func(), err error) {
 	select {
 	case m.starts <- struct{}{}:
@@ -207,7 +205,7 @@ func (m *Manager) start(ctx context.Context) (started func(), err error) {
 	}, nil
 }
 
-// attempt probes once and reports whether the probe is over.
+// attempt makes one attempt and reports whether the probe ends.
 func (w *worker) attempt(ctx context.Context) bool {
 	if w.probe.Exec != nil {
 		started, err := w.manager.start(ctx)
@@ -218,11 +216,11 @@ func (w *worker) attempt(ctx context.Context) bool {
 	}
 	err := Run(ctx, w.probe, w.container.Target, w.manager.exec)
 	if ctx.Err() != nil {
-		return true // the container is gone, or we are: that says nothing about its health
+		return true // the probe was stopped: the error says nothing about the container
 	}
 	if _, unknown := errors.AsType[*UnknownError](err); unknown {
 		w.manager.notify(Change{Container: w.container, Kind: w.kind, Err: err})
-		return false // ignored: it neither counts as a failure nor resets the count
+		return false // neither counts as a failure nor resets the counter
 	}
 	verdict := w.counter.add(err == nil, int(max(w.probe.SuccessThreshold, 1)), int(max(w.probe.FailureThreshold, 1)))
 	changed := false
@@ -232,7 +230,8 @@ func (w *worker) attempt(ctx context.Context) bool {
 	if err != nil || changed {
 		w.manager.notify(Change{Container: w.container, Kind: w.kind, Result: verdict, Err: err, Verdict: changed})
 	}
-	// A startup probe with a verdict is done. A container that fails is killed: the verdict stays until then.
+	// A startup probe ends with its first result. A failed liveness probe keeps its result until the container is
+	// killed.
 	return w.kind == plan.Startup && verdict != plan.Unknown || w.kind == plan.Liveness && verdict == plan.Failure
 }
 
@@ -241,7 +240,7 @@ type counter struct {
 	n       int
 }
 
-// add returns Unknown while a threshold is not reached.
+// add counts an attempt. It returns Unknown until a threshold is reached.
 func (c *counter) add(success bool, successThreshold, failureThreshold int) plan.Result {
 	if c.success != success {
 		c.success, c.n = success, 0

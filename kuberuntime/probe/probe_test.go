@@ -25,7 +25,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/plan"
 )
 
-// hostPort takes a listener's address apart.
+// hostPort splits the address of a listener.
 func hostPort(t *testing.T, address string) (string, int) {
 	t.Helper()
 	host, text, err := net.SplitHostPort(address)
@@ -72,7 +72,7 @@ func TestRunHTTP(t *testing.T) {
 	}
 }
 
-// TestRunHTTPAsTheKubelet: what the manifest says of headers wins, and redirects have an end.
+// TestRunHTTPAsTheKubelet: headers of the manifest replace the defaults, and the number of redirects is limited.
 func TestRunHTTPAsTheKubelet(t *testing.T) {
 	t.Parallel()
 	type seen struct{ agent, accept, encoding []string }
@@ -153,7 +153,7 @@ func TestRunTCPAndGRPC(t *testing.T) {
 	}
 }
 
-// TestWithoutAResult: an attempt that could not be made is thrown away, however often that is.
+// TestWithoutAResult: attempts with an UnknownError never change the result.
 func TestWithoutAResult(t *testing.T) {
 	t.Parallel()
 	broken := func(context.Context, string, []string, time.Duration) error {
@@ -194,7 +194,7 @@ func TestCounter(t *testing.T) {
 	}
 }
 
-// TestManager has a startup probe hold back the others, and a container that fails later.
+// TestManager: other probes wait for the startup probe. Later the container fails its liveness probe.
 func TestManager(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -247,14 +247,14 @@ func TestManager(t *testing.T) {
 	}
 	set("readiness", true)
 	c.Readiness = probe("readiness", 1)
-	c.Readiness.SuccessThreshold = 2 // a second and more
+	c.Readiness.SuccessThreshold = 2 // needs at least a second
 	m.Watch(c)
 	set("liveness", true)
-	wait(plan.Readiness, plan.Success) // of another probe, so that time has passed
+	wait(plan.Readiness, plan.Success) // gives the liveness probe time for another attempt
 	if m.Result("c1", plan.Liveness) != plan.Failure {
 		t.Error("the verdict did not stay until the container is gone")
 	}
-	m.Drop("c2") // another
+	m.Drop("c2") // a different container
 	if m.Result("c1", plan.Liveness) != plan.Failure {
 		t.Error("the verdict did not stay")
 	}
@@ -281,7 +281,7 @@ func TestFirstDelayWhenTheClockIsPutBack(t *testing.T) {
 	}
 }
 
-// TestFirstDelayOfManyContainers: a process that has just started spreads its first attempts.
+// TestFirstDelayOfManyContainers: a new process spreads the first attempts of its probes.
 func TestFirstDelayOfManyContainers(t *testing.T) {
 	t.Parallel()
 	began := time.Unix(100_000, 0)
@@ -307,7 +307,7 @@ func TestFirstDelayOfManyContainers(t *testing.T) {
 	}
 }
 
-// TestManyCommandsAtOnce has a machine on which commands time out if too many of them are started at the same time.
+// TestManyCommandsAtOnce: no probe fails on a machine where commands time out if too many start at the same time.
 func TestManyCommandsAtOnce(t *testing.T) {
 	t.Parallel()
 	const containers = 100
@@ -318,7 +318,7 @@ func TestManyCommandsAtOnce(t *testing.T) {
 		if n := int(running.Add(1)); n > cap(m.starts) {
 			return fmt.Errorf("timed out, as one of %d", n)
 		}
-		time.Sleep(2 * time.Millisecond) // so that others come meanwhile
+		time.Sleep(2 * time.Millisecond) // lets other commands start
 		return nil
 	}
 	ready := make(chan Change, 2*containers)
@@ -339,7 +339,7 @@ func TestManyCommandsAtOnce(t *testing.T) {
 	}
 }
 
-// TestLongCommandsHoldUpNoOther: after a moment the commands that hang no longer count.
+// TestLongCommandsHoldUpNoOther: hanging commands stop counting after startTime.
 func TestLongCommandsHoldUpNoOther(t *testing.T) {
 	t.Parallel()
 	hang, begun := make(chan struct{}), make(chan struct{})

@@ -30,12 +30,11 @@ type Target struct {
 	Ports       []v1.ContainerPort
 }
 
-// Exec runs a command in a container. It returns an error that describes a failed command, or an UnknownError if the
-// result is unknown.
+// Exec runs a command in a container. It returns an error that describes the failure of the command, or an UnknownError
+// if the result is unknown.
 type Exec func(ctx context.Context, containerID string, cmd []string, timeout time.Duration) error
 
-// UnknownError is an attempt that could not be made, or whose outcome is unknown: the runtime did
-// not answer, a port has no number.
+// UnknownError is the error of an attempt without a result: the runtime did not answer, or a port name is unknown.
 type UnknownError struct{ Err error }
 
 func (e *UnknownError) Error() string { return e.Err.Error() }
@@ -77,15 +76,15 @@ func runNetwork(ctx context.Context, p *v1.Probe, t Target) error {
 	return &UnknownError{errors.New("no handler")}
 }
 
-// HTTPGet sends the request of a probe or hook. The kubelet's headers are the defaults. A redirect to another host is a
-// success, because the server has answered.
+// HTTPGet sends the request of a probe or hook. Missing headers default to the kubelet's. A redirect to another host is
+// a success, because the server has answered.
 func HTTPGet(ctx context.Context, agent string, h *v1.HTTPGetAction, t Target) error {
-	const maxBody = 10 << 10 // as much of an answer as is read
+	const maxBody = 10 << 10 // limit of the response body
 	port, err := namedPort(h.Port, t.Ports)
 	if err != nil {
 		return err
 	}
-	at, err := url.Parse(h.Path) // it may have a query
+	at, err := url.Parse(h.Path) // the path may have a query
 	if err != nil {
 		at = &url.URL{Path: h.Path}
 	}
@@ -153,20 +152,20 @@ func setHeaders(req *http.Request, agent string, headers []v1.HTTPHeader) {
 	}
 }
 
-// newClient returns a client for one request to a container. As in the kubelet, the certificate is not verified. Response
-// headers are limited.
+// newClient returns a client for one request to a container. As in the kubelet, certificates are not verified. The size
+// of response headers is limited.
 func newClient() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
 			TLSClientConfig:        &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // it names no address, Kubernetes checks none
-			DisableKeepAlives:      true,                                  // a kept connection would outlive the pod
-			DisableCompression:     true,                                  // the manifest says what is accepted
+			DisableKeepAlives:      true,                                  // an idle connection would outlive the pod
+			DisableCompression:     true,                                  // the manifest sets Accept-Encoding
 			MaxResponseHeaderBytes: 64 << 10,
 		},
 		CheckRedirect: func(next *http.Request, via []*http.Request) error {
 			switch {
 			case next.URL.Hostname() != via[0].URL.Hostname():
-				return http.ErrUseLastResponse // as the kubelet
+				return http.ErrUseLastResponse // as in the kubelet
 			case len(via) >= maxRedirects:
 				return fmt.Errorf("stopped after %d redirects", maxRedirects)
 			}
