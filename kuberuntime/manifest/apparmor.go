@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// annotatedProfile returns the AppArmor profile that an annotation names, as manifests had it before Kubernetes 1.30; nil
-// for an unknown value.
+// annotatedProfile returns the AppArmor profile of an annotation, or nil for an unknown value. Manifests before
+// Kubernetes 1.30 use annotations.
 func annotatedProfile(value string) *v1.AppArmorProfile {
 	name, localhost := strings.CutPrefix(value, v1.DeprecatedAppArmorBetaProfileNamePrefix)
 	switch {
@@ -25,7 +25,7 @@ func annotatedProfile(value string) *v1.AppArmorProfile {
 	return nil
 }
 
-// defaultAppArmor gives a container without a profile the one of its annotation, as the kubelet does for static pods.
+// defaultAppArmor sets a missing AppArmor profile from the container's annotation, as the kubelet does for static pods.
 func defaultAppArmor(c *v1.Container, annotations map[string]string) {
 	profile := annotatedProfile(annotations[v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name])
 	if profile == nil {

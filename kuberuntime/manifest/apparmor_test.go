@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestAppArmorAnnotations: an annotation is the profile of its container, and the field comes before it.
+// TestAppArmorAnnotations: an annotation sets the profile of its container. The field takes precedence.
 func TestAppArmorAnnotations(t *testing.T) {
 	t.Parallel()
 	set, err := parse(`

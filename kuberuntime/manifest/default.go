@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Default sets an API server's defaults that matter on a single host.
+// Default sets the defaults of an API server that matter on a single host.
 func Default(pod *v1.Pod) {
 	if pod.Namespace == "" {
 		pod.Namespace = "default"
@@ -44,7 +44,7 @@ func Default(pod *v1.Pod) {
 	}
 }
 
-// Containers returns all containers of a pod as pointers into it: init, regular, ephemeral.
+// Containers returns pointers to all containers of a pod: init, regular, ephemeral.
 func Containers(pod *v1.Pod) []*v1.Container {
 	var out []*v1.Container
 	for i := range pod.Spec.InitContainers {
@@ -54,7 +54,7 @@ func Containers(pod *v1.Pod) []*v1.Container {
 		out = append(out, &pod.Spec.Containers[i])
 	}
 	for i := range pod.Spec.EphemeralContainers {
-		// The two types have the same fields in the same order; the API types keep them so.
+		// The API keeps the fields of both types the same, in the same order.
 		out = append(out, (*v1.Container)(&pod.Spec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
 	return out
@@ -117,7 +117,7 @@ func defaultContainer(c *v1.Container, spec *v1.PodSpec) {
 	}
 }
 
-// defaultPullPolicy returns Always for the tag latest, given or implied.
+// defaultPullPolicy returns Always for the tag latest, explicit or implied.
 func defaultPullPolicy(image string) v1.PullPolicy {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {

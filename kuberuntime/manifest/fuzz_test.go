@@ -2,7 +2,7 @@ package manifest
 
 import "testing"
 
-// FuzzParse: whatever stands in a manifest, it is read and checked, or refused.
+// FuzzParse: Parse never panics. It returns a Set or an error.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		"", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: b, image: c}]}\n",

@@ -109,7 +109,7 @@ handler: runsc
 	}
 }
 
-// TestParseProblems has what people get wrong, and the whole message for it.
+// TestParseProblems compares the complete messages for common mistakes.
 func TestParseProblems(t *testing.T) {
 	t.Parallel()
 	cases := []struct{ name, in, want string }{
@@ -145,7 +145,8 @@ func TestParseProblems(t *testing.T) {
 	}
 }
 
-// TestObjectsOneAfterTheOther, as jq -c writes them, are all read, and nothing is left out behind an object.
+// TestObjectsOneAfterTheOther: consecutive objects, as jq -c writes them, are all read. Text after an object is an
+// error.
 func TestObjectsOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	one := func(name string) string {
@@ -172,7 +173,7 @@ func TestObjectsOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// TestMergeKeys: a key that overrides a merged one is no duplicate, and two equal keys are.
+// TestMergeKeys: a key may override a merged key. Two equal keys are an error.
 func TestMergeKeys(t *testing.T) {
 	t.Parallel()
 	const text = `apiVersion: v1
@@ -206,7 +207,7 @@ spec:
 	}
 }
 
-// TestBudgets: an input of a few MiB takes no more than a few times that, whatever its documents, lists and aliases stand for.
+// TestBudgets: documents, lists and aliases in an input of a few MiB cannot use much more memory than the input.
 func TestBudgets(t *testing.T) {
 	t.Parallel()
 	bomb := "a0: &a0 {k: " + strings.Repeat("x", 1024) + "}\n"
@@ -238,7 +239,7 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// TestNamesThatAreTooLong for the directory of a pod's logs.
+// TestNamesThatAreTooLong: a name must fit into the name of the pod's log directory.
 func TestNamesThatAreTooLong(t *testing.T) {
 	t.Parallel()
 	named := func(n int) error {
@@ -265,7 +266,7 @@ func TestParseReportsEverything(t *testing.T) {
 	}
 }
 
-// TestProblemsComeInOneOrder: problems are listed in the order of the input, and keys of maps in the order of names.
+// TestProblemsComeInOneOrder: problems are listed in the order of the input. Keys of maps are sorted.
 func TestProblemsComeInOneOrder(t *testing.T) {
 	t.Parallel()
 	const text = `{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {a b: c, d e: f}}, spec: {

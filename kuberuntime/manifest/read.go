@@ -1,11 +1,9 @@
-// Package manifest reads Pod manifests the way people write them: v1 Pod, List and
-// several documents in a file, with the ConfigMaps, Secrets and RuntimeClasses the pods
-// use in the same input.
+// Package manifest reads manifests of pods and workloads. A file may have several documents and Lists. The ConfigMaps,
+// Secrets and RuntimeClasses that the pods use must be in the same input.
 //
-// Reading is strict. Every problem names the file, the document and the field's path, and
-// all problems of an input are reported together, before anything is created. The package
-// also fills in the defaults that an API server would (Default) and refuses what only a
-// cluster or a volume plugin could deliver (Validate). It talks to no runtime.
+// Reading is strict. Every problem names the file, the document and the field's path. All problems of an input are
+// reported together, before anything is created. Default sets the defaults of an API server. Validate refuses fields
+// that need a cluster or a volume plugin. The package does not use a runtime.
 package manifest
 
 import (
@@ -33,24 +31,24 @@ const MaxSize = 16 << 20
 // maxObjects limits the documents and list items of an input.
 const maxObjects = 10_000
 
-// File is the content of a manifest file; the name of standard input is "-".
+// File is the content of a manifest file. Standard input has the name "-".
 type File struct {
 	Name string
 	Data []byte
 }
 
-// Options say how an input is read.
+// Options control how an input is read.
 type Options struct {
-	Replicas   int               // how many pods a Deployment, ReplicaSet or StatefulSet gets; 0 is one, with a warning if it has another number
-	NodeLabels map[string]string // of this node, in addition to those of every node
-	VolumeDir  string            // the directory of claims; one is VolumeDir/NAMESPACE/NAME
+	Replicas   int               // number of pods of a Deployment, ReplicaSet or StatefulSet; 0 means 1, with a warning if the manifest has another number
+	NodeLabels map[string]string // labels of this node, in addition to the labels of every node
+	VolumeDir  string            // the directory of claims: VolumeDir/NAMESPACE/NAME
 	AnyClaim   bool              // accept claims without a document
 	Strict     bool              // refuse kinds that need an API server
-	NamesOnly  bool              // nothing will run: only names are checked
+	NamesOnly  bool              // check names only, because nothing will run
 }
 
-// Read parses files, directories and "-" (in).
-// A directory stands for its *.yaml, *.yml and *.json files, without subdirectories.
+// Read parses files, directories and "-" (in). It reads the *.yaml, *.yml and *.json files of a directory, without
+// subdirectories.
 func Read(o Options, in io.Reader, paths ...string) (*Set, error) {
 	p := newParser(o)
 	for _, path := range paths {
@@ -83,7 +81,7 @@ func Read(o Options, in io.Reader, paths ...string) (*Set, error) {
 	return p.finish()
 }
 
-// Parse reads files into one Set, fills in defaults, and checks it. Problems of the input are Errors.
+// Parse reads files into a Set, sets defaults, and validates the Set. Problems of the input are returned as Errors.
 func Parse(o Options, contents ...File) (*Set, error) {
 	p := newParser(o)
 	for _, file := range contents {
@@ -151,7 +149,7 @@ func (p *parser) validate(pod Pod) {
 	}
 }
 
-// warn adds one warning for all its subjects.
+// warn adds one warning that lists all objects it is about.
 func (p *parser) warn(text string, about []string) {
 	if len(about) > 0 {
 		p.Warnings = append(p.Warnings, text+": "+strings.Join(about, ", "))
@@ -163,7 +161,8 @@ func (p *parser) problem(at Source, path, text string) {
 	p.problems = append(p.problems, &Error{Source: at, Problem: text})
 }
 
-// DirFiles lists the manifests of a directory by name. It skips hidden files, which editors write, as the kubelet does.
+// DirFiles lists the manifests of a directory, sorted by name. As the kubelet, it skips hidden files, because editors
+// write them.
 func DirFiles(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -176,7 +175,7 @@ func DirFiles(dir string) ([]string, error) {
 			continue
 		}
 		file := filepath.Join(dir, name)
-		if info, err := os.Stat(file); err != nil || info.Mode().IsRegular() { // the reader of the file reports the error
+		if info, err := os.Stat(file); err != nil || info.Mode().IsRegular() { // the caller's read reports the error
 			files = append(files, file)
 		}
 	}
@@ -189,8 +188,8 @@ type document struct {
 	data   []byte
 }
 
-// split splits a stream at its document separators. Empty documents are counted, so that the numbers in messages match
-// the file.
+// split splits a stream at its document separators. Empty documents count, so that the numbers in messages match the
+// file.
 func split(data []byte) []document {
 	var out []document
 	current := document{number: 1, line: 1}
@@ -214,8 +213,8 @@ func split(data []byte) []document {
 	return slices.DeleteFunc(out, func(d document) bool { return isBlank(d.data) })
 }
 
-// splitJSON splits a document into its consecutive JSON objects, as jq writes them, up to limit. A document that does not
-// begin with a JSON object is YAML, and is returned unchanged.
+// splitJSON splits a document into its consecutive JSON objects, as jq writes them, up to limit. A document that does
+// not begin with a JSON object is YAML and is returned unchanged.
 func (d document) splitJSON(limit int) ([]document, error) {
 	var out []document
 	rest := d.data
@@ -238,7 +237,7 @@ func (d document) splitJSON(limit int) ([]document, error) {
 	return out, nil
 }
 
-// isSeparator reports whether a line is "---", with nothing but a comment after it.
+// isSeparator reports whether a line is "---", optionally followed by a comment.
 func isSeparator(line []byte) bool {
 	rest, ok := bytes.CutPrefix(line, []byte("---"))
 	rest = bytes.TrimSpace(rest)
@@ -260,7 +259,7 @@ func isBlank(data []byte) bool {
 }
 
 type Error struct {
-	Source  // with the field's path
+	Source  // Path includes the field's path
 	Problem string
 	hint    string
 }
@@ -268,7 +267,7 @@ type Error struct {
 // Hint returns the next step, if known.
 func (e *Error) Hint() string { return e.hint }
 
-// Error renders "web.yaml: document 2: spec.containers[0].image: required".
+// Error formats a problem such as "web.yaml: document 2: spec.containers[0].image: required".
 func (e *Error) Error() string {
 	parts := []string{fileName(e.File)}
 	if e.Document > 0 {

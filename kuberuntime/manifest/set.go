@@ -26,17 +26,17 @@ import (
 // Source is the place of an object in the input.
 type Source struct {
 	File     string // "-" for standard input
-	Document int    // counted from 1, empty documents included
+	Document int    // from 1, including empty documents
 	Path     string // items[3] inside a List
 }
 
 type Pod struct {
 	*v1.Pod
 	Source   Source
-	Workload *Workload // has the pod's template; nil for a Pod
+	Workload *Workload // owner of the pod's template; nil for a Pod
 }
 
-// Set has the objects of an input. ConfigMaps and Secrets are keyed "namespace/name".
+// Set holds the objects of an input. The keys of ConfigMaps and Secrets are "namespace/name".
 type Set struct {
 	Pods           []Pod
 	ConfigMaps     map[string]*v1.ConfigMap
@@ -45,11 +45,11 @@ type Set struct {
 	Warnings       []string // parts of the input that have no effect here
 
 	options  Options
-	claims   map[string]bool // whose document is in the input, by "namespace/name"
+	claims   map[string]bool // claims with a document in the input, by "namespace/name"
 	noSecret []string        // pull secrets that are not in the input
 }
 
-// add reads a file. The first document that exceeds a budget ends it.
+// add reads a file. It stops at the first document that exceeds a budget.
 func (p *parser) add(file string, data []byte) {
 	if err := p.size.Take(int64(len(data))); err != nil {
 		p.problem(Source{File: file}, "", err.Error())
@@ -77,7 +77,7 @@ func (p *parser) add(file string, data []byte) {
 
 var mergeKey = lazyregexp.New(`(?m)(^|[\s{,])<<\s*:`)
 
-// decodeDocument turns YAML or JSON into maps, lists and scalars with exact numbers.
+// decodeDocument decodes YAML or JSON into maps, lists and scalars. Numbers stay exact.
 func (p *parser) decodeDocument(data []byte) (any, error) {
 	hasMerges := mergeKey.MatchString(string(data))
 	if hasMerges || bytes.IndexByte(data, '&') >= 0 && bytes.IndexByte(data, '*') >= 0 && !json.Valid(data) {
@@ -90,7 +90,7 @@ func (p *parser) decodeDocument(data []byte) (any, error) {
 			return nil, err
 		}
 		if hasMerges {
-			// The strict decoder takes a key that overrides a merged one for a duplicate.
+			// The strict decoder treats a key that overrides a merged key as a duplicate.
 			if err = mergeNode(&root, map[*yamlv3.Node]bool{}); err == nil {
 				data, err = yamlv3.Marshal(&root)
 			}
@@ -113,7 +113,7 @@ func (p *parser) decodeDocument(data []byte) (any, error) {
 	return v, err
 }
 
-// expandedSizes has the sizes of nodes after alias expansion: the bytes of text, plus one for each node.
+// expandedSizes holds the size of each node after alias expansion: its bytes of text, plus one per node.
 type expandedSizes map[*yamlv3.Node]int64
 
 func (s expandedSizes) of(n *yamlv3.Node) (int64, error) {
@@ -208,7 +208,8 @@ func mergeNode(n *yamlv3.Node, done map[*yamlv3.Node]bool) error {
 	return nil
 }
 
-// yamlProblem drops the library's prefixes; its line numbers count from the document.
+// yamlProblem removes the library's prefixes. It appends the first line of the document, because the library counts
+// lines from there.
 func yamlProblem(err error, firstLine int) string {
 	text := strings.ReplaceAll(err.Error(), "error converting YAML to JSON: ", "")
 	text = strings.ReplaceAll(text, "unmarshal errors:\n", "")
@@ -253,7 +254,7 @@ func (p *parser) addValue(src Source, value any) {
 	}
 }
 
-// kindHint returns the next step for a chart or a CRI configuration.
+// kindHint returns a hint for a Helm chart or a CRI configuration.
 func kindHint(file, version string, object map[string]any) string {
 	if filepath.Base(file) == "Chart.yaml" {
 		return fmt.Sprintf("this is a chart: `helm template %s | crishim apply -f -`", filepath.Dir(file))
@@ -320,8 +321,8 @@ func (p *parser) addList(src Source, list map[string]any, kind string) {
 	}
 }
 
-// addObject adds an object that is well formed and the first of its name. Names and keys of ConfigMaps and Secrets are
-// checked, too: an API server would refuse them.
+// addObject adds a well-formed object that is the first of its kind and name. As an API server, it also checks the
+// names and keys of ConfigMaps and Secrets.
 func (p *parser) addObject(src Source, kind string, object map[string]any) {
 	switch kind {
 	case "Pod":
@@ -329,7 +330,7 @@ func (p *parser) addObject(src Source, kind string, object map[string]any) {
 		if !p.decode(src, kind, object, pod) {
 			return
 		}
-		// The status in the manifest comes from a cluster and says nothing about this host.
+		// A status in the manifest comes from a cluster and does not apply to this host.
 		pod.Status = v1.PodStatus{}
 		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = nil, nil
 		p.Pods = append(p.Pods, Pod{Pod: pod, Source: src})
@@ -355,7 +356,7 @@ func (p *parser) addObject(src Source, kind string, object map[string]any) {
 		if secret.Data == nil {
 			secret.Data = map[string][]byte{}
 		}
-		for k, v := range secret.StringData { // as an API server does
+		for k, v := range secret.StringData { // as in an API server
 			secret.Data[k] = []byte(v)
 		}
 		secret.StringData = nil
@@ -383,7 +384,7 @@ func (p *parser) addObject(src Source, kind string, object map[string]any) {
 	}
 }
 
-// checkText reports whether a text is set and valid.
+// checkText reports whether a text is set and valid, and records a problem if not.
 func (p *parser) checkText(src Source, path, text string, check func(string) []string) bool {
 	if text == "" {
 		p.problem(src, path, "required")
@@ -404,7 +405,7 @@ func checkKeys[V any](p *parser, src Source, path string, data map[string]V) {
 	}
 }
 
-// checkDockerConfig checks a pull secret. Messages do not contain its content.
+// checkDockerConfig checks a pull secret. Its messages omit the content of the secret.
 func (p *parser) checkDockerConfig(src Source, secret *v1.Secret) {
 	wanted, ok := map[v1.SecretType]string{v1.SecretTypeDockerConfigJson: v1.DockerConfigJsonKey, v1.SecretTypeDockercfg: v1.DockerConfigKey}[secret.Type]
 	data, found := secret.Data[wanted]
@@ -416,7 +417,7 @@ func (p *parser) checkDockerConfig(src Source, secret *v1.Secret) {
 	}
 }
 
-// decode fills into from object, and reports whether it is well formed and the first of its kind and name.
+// decode decodes object into into, and reports whether object is well formed and the first of its kind and name.
 func (p *parser) decode(src Source, kind string, object map[string]any, into metav1.Object) bool {
 	shape := checkShape("", object, reflect.TypeOf(into).Elem())
 	for _, one := range shape {
@@ -456,8 +457,8 @@ func (p *parser) isFirst(src Source, kind string, into metav1.Object) bool {
 
 func key(namespace, name string) string { return namespace + "/" + name }
 
-// ConfigMap returns the data of a ConfigMap that a pod refers to, with its binaryData for volumes. It is empty
-// for a missing optional ConfigMap.
+// ConfigMap returns the data of a ConfigMap, for volumes including its binaryData. A missing optional ConfigMap is
+// empty.
 func (s *Set) ConfigMap(namespace, name string, optional, binary bool) (map[string][]byte, error) {
 	cm := s.ConfigMaps[key(namespace, name)]
 	if cm == nil {
@@ -473,7 +474,7 @@ func (s *Set) ConfigMap(namespace, name string, optional, binary bool) (map[stri
 	return data, nil
 }
 
-// Secret returns the data of a Secret that a pod refers to. It is empty for a missing optional Secret.
+// Secret returns the data of a Secret. A missing optional Secret is empty.
 func (s *Set) Secret(namespace, name string, optional bool) (map[string][]byte, error) {
 	if secret := s.Secrets[key(namespace, name)]; secret != nil {
 		return secret.Data, nil

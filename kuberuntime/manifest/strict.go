@@ -17,8 +17,8 @@ import (
 
 type problem struct{ path, text string }
 
-// checkShape compares a decoded JSON value with its Go type and lists the differences. The JSON decoder stops at the
-// first difference, and does not know its path for types with their own decoding, such as quantities.
+// checkShape compares a decoded JSON value with its Go type and lists all differences. The JSON decoder would stop at
+// the first difference, and would not know the path for types with their own decoding, such as quantities.
 func checkShape(path string, v any, t reflect.Type) (out []problem) {
 	if v == nil {
 		return nil
@@ -74,7 +74,7 @@ func checkShape(path string, v any, t reflect.Type) (out []problem) {
 	return out
 }
 
-// decodeHints are prefixed to decoder messages that do not name the expected form.
+// decodeHints are prefixes for decoder messages that do not name the expected form.
 var decodeHints = map[reflect.Type]string{
 	reflect.TypeFor[metav1.Time]():        "must be a time such as 2026-01-02T15:04:05Z: ",
 	reflect.TypeFor[intstr.IntOrString](): "must be a number or a string: ",
@@ -137,7 +137,7 @@ func wrongType(path string, v any, must string) []problem {
 	return []problem{{path, fmt.Sprintf("invalid %s: must be %s", got, must)}}
 }
 
-// jsonFields maps the JSON names of a struct to their types, embedded structs included.
+// jsonFields maps the JSON names of a struct's fields to their types, including embedded structs.
 func jsonFields(t reflect.Type) map[string]reflect.Type {
 	fields := map[string]reflect.Type{}
 	for i := range t.NumField() {

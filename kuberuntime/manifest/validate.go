@@ -22,8 +22,8 @@ import (
 	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
-// Validate checks a defaulted pod. It refuses fields that an API server would refuse, fields that need a control plane or
-// a volume plugin, and references to objects that are not in the set.
+// Validate checks a defaulted pod. It refuses fields that an API server would refuse, fields that need a control plane
+// or a volume plugin, and references to objects missing from the set.
 func Validate(pod *v1.Pod, set *Set) field.ErrorList {
 	v := &validator{pod: pod, set: set}
 	v.metadata(field.NewPath("metadata"))
@@ -63,7 +63,7 @@ func (v *validator) text(path *field.Path, value string, check func(string) []st
 	}
 }
 
-// refuse adds a Forbidden error for a field that is set and cannot be honoured.
+// refuse adds a Forbidden error if a field is set that is not supported.
 func (v *validator) refuse(asked bool, path *field.Path, why string) {
 	if asked {
 		v.errs = append(v.errs, field.Forbidden(path, why))
@@ -168,8 +168,8 @@ func (v *validator) spec(path *field.Path) {
 	v.podSecurity(path.Child("securityContext"))
 }
 
-// refused reports fields that a single host without a control plane cannot honour. Ignoring them silently would run
-// another pod than the manifest's.
+// refused reports fields that need a control plane. Ignoring them silently would run a different pod than the manifest
+// describes.
 func (v *validator) refused(path *field.Path) {
 	spec := &v.pod.Spec
 	no := func(asked bool, name, why string) { v.refuse(asked, path.Child(name), why) }
@@ -194,8 +194,8 @@ func (v *validator) refused(path *field.Path) {
 	no(len(spec.Overhead) > 0 && spec.RuntimeClassName == nil, "overhead", "is set by a RuntimeClass only")
 }
 
-// node compares a pod's nodeSelector and required node affinity with this node. It ignores preferences and
-// pod affinity, which are for a scheduler with a choice of nodes.
+// node checks a pod's nodeSelector and required node affinity against this node. It ignores preferences and pod
+// affinity, because only a scheduler with several nodes can honour them.
 func (v *validator) node(path *field.Path) {
 	spec := &v.pod.Spec
 	name, _ := os.Hostname()
@@ -292,7 +292,7 @@ func (v *validator) podSecurity(path *field.Path) {
 			continue
 		}
 		v.unique(at, seen, sysctl.Name)
-		// Sysctls that would change the host instead of the pod are refused.
+		// Refuse sysctls that would change the host instead of the pod.
 		name := strings.ReplaceAll(sysctl.Name, "/", ".")
 		switch {
 		case !sysctlName.MatchString(sysctl.Name):
@@ -306,7 +306,7 @@ func (v *validator) podSecurity(path *field.Path) {
 	v.profiles(path, sc.SeccompProfile, sc.AppArmorProfile)
 }
 
-// sysctlName matches the kernel's names, with dots or slashes, hostIPCSysctl those of the IPC namespace.
+// sysctlName matches names of sysctls with dots or slashes. hostIPCSysctl matches the sysctls of the IPC namespace.
 var (
 	sysctlName    = lazyregexp.New(`^[a-z0-9]([-_a-z0-9]*[a-z0-9])?([./][a-z0-9]([-_a-z0-9]*[a-z0-9])?)*$`)
 	hostIPCSysctl = lazyregexp.New(`^(kernel\.(shm|msg|sem$)|fs\.mqueue\.)`)
@@ -323,7 +323,7 @@ func (v *validator) id(at *field.Path, id *int64) {
 	}
 }
 
-// profiles checks seccomp and AppArmor, whose types have the same names.
+// profiles checks the seccomp and AppArmor profiles. Both have the same types.
 func (v *validator) profiles(path *field.Path, seccomp *v1.SeccompProfile, appArmor *v1.AppArmorProfile) {
 	check := func(at *field.Path, kind string, localhost *string, what string) {
 		oneOf(v, at.Child("type"), kind, "Unconfined", "RuntimeDefault", "Localhost")

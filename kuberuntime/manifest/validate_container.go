@@ -35,7 +35,7 @@ func (v *validator) containers(spec *field.Path) {
 		if i < init+regular {
 			continue
 		}
-		// Ephemeral containers join a running pod and cannot change its configuration.
+		// An ephemeral container joins a running pod and cannot change the pod's configuration.
 		const why = "is not for an ephemeral container"
 		v.refuse(len(c.Ports) > 0, at.Child("ports"), why)
 		v.refuse(len(c.Resources.Limits)+len(c.Resources.Requests) > 0, at.Child("resources"), why)
@@ -49,7 +49,7 @@ func (v *validator) containers(spec *field.Path) {
 	}
 }
 
-// ContainerPath returns the path of a container in a manifest by its index in Containers.
+// ContainerPath returns the field path of a container. i is its index in Containers.
 func ContainerPath(pod *v1.Pod, i int) *field.Path {
 	spec, init, regular := field.NewPath("spec"), len(pod.Spec.InitContainers), len(pod.Spec.Containers)
 	switch {
@@ -111,7 +111,7 @@ func (v *validator) security(sc *v1.SecurityContext, at *field.Path) {
 	v.refuse(sc.WindowsOptions != nil, at.Child("windowsOptions"), "only linux pods run here")
 }
 
-// restartPolicy checks a container's own policy and its rules. An init container with Always is a sidecar.
+// restartPolicy checks a container's restart policy and rules. An init container with Always is a sidecar.
 func (v *validator) restartPolicy(c *v1.Container, at *field.Path, init, ephemeral bool) {
 	sidecar := false
 	if c.RestartPolicy != nil {
@@ -298,7 +298,7 @@ func (v *validator) httpGet(c *v1.Container, at *field.Path, h *v1.HTTPGetAction
 	}
 }
 
-// port is a number or the name of one of the container's ports.
+// port checks that a value is a port number or the name of a port of the container.
 func (v *validator) port(c *v1.Container, at *field.Path, value string) {
 	if strings.Trim(value, "0123456789") != "" {
 		if !slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.Name == value }) {

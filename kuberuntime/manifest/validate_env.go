@@ -72,7 +72,7 @@ func (v *validator) valueFrom(from *v1.EnvVarSource, at *field.Path) {
 	}
 }
 
-// fileKey checks a reference to a key in a file that another container has written to an emptyDir.
+// fileKey checks a fileKeyRef. Its file is in an emptyDir, where another container writes it.
 func (v *validator) fileKey(ref *v1.FileKeySelector, at *field.Path) {
 	if v.required(at.Child("volumeName"), ref.VolumeName) && !slices.ContainsFunc(v.pod.Spec.Volumes, func(volume v1.Volume) bool {
 		return volume.Name == ref.VolumeName && volume.EmptyDir != nil
@@ -89,10 +89,10 @@ func (v *validator) fileKey(ref *v1.FileKeySelector, at *field.Path) {
 	}
 }
 
-// metadataFields can be read by variables and by volumes.
+// metadataFields are available to variables and volumes.
 var metadataFields = []string{"metadata.name", "metadata.namespace", "metadata.uid"}
 
-// statusFields are known only after the sandbox has started. Only variables can have them.
+// statusFields are known only after the sandbox has started. They are available to variables only.
 var statusFields = []string{"spec.nodeName", "spec.serviceAccountName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"}
 
 // MapField splits metadata.labels['app'] into "metadata.labels" and "app".
@@ -108,7 +108,8 @@ func MapField(path string) (field, key string, ok bool) {
 	return "", "", false
 }
 
-// isMetadataField reports whether variables and volumes can have a field; volumes can have whole maps, too.
+// isMetadataField reports whether a field is available to variables and volumes. With maps, as for volumes, whole maps
+// are also available.
 func isMetadataField(path string, maps bool) bool {
 	_, _, mapped := MapField(path)
 	return mapped || slices.Contains(metadataFields, path) || maps && (path == "metadata.labels" || path == "metadata.annotations")

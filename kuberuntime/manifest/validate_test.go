@@ -9,8 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestBadManifests wants the document and the path of each problem; testdata/bad.txt says
-// what a case looks like.
+// TestBadManifests compares the document and the path of each problem. testdata/bad.txt describes the format of a case.
 func TestBadManifests(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("testdata", "bad.txt"))
@@ -33,7 +32,7 @@ func TestBadManifests(t *testing.T) {
 	}
 }
 
-// expandCase puts what is wrong into an otherwise sound pod.
+// expandCase inserts the invalid part of a case into a valid pod.
 func expandCase(t *testing.T, in string) string {
 	t.Helper()
 	kind, rest, _ := strings.Cut(in, ": ")
@@ -94,7 +93,8 @@ stringData: {.dockerconfigjson: "{}"}
 	}
 }
 
-// TestSchedulingAndAccounts: a pod that this node fulfils runs here, whatever a scheduler would have preferred, and without a token.
+// TestSchedulingAndAccounts: a pod that matches this node is accepted. Preferences are ignored, and the pod gets no
+// token.
 func TestSchedulingAndAccounts(t *testing.T) {
 	t.Parallel()
 	set, err := parse(`
@@ -130,7 +130,7 @@ spec:
 	}
 }
 
-// TestKindsOfAnAPIServer are left out with one warning.
+// TestKindsOfAnAPIServer: objects that need an API server are skipped with one warning.
 func TestKindsOfAnAPIServer(t *testing.T) {
 	t.Parallel()
 	set, err := parse(minimal + `---

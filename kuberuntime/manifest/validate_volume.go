@@ -78,7 +78,7 @@ func (v *validator) volumeSource(volume *v1.Volume, at *field.Path) {
 	case volume.PersistentVolumeClaim != nil:
 		name, at := volume.PersistentVolumeClaim.ClaimName, at.Child("persistentVolumeClaim", "claimName")
 		if v.required(at, name) {
-			v.text(at, name, validation.IsDNS1123Subdomain) // it becomes the name of a directory
+			v.text(at, name, validation.IsDNS1123Subdomain) // the name becomes a directory
 			if id := key(v.pod.Namespace, name); !v.set.claims[id] && !v.set.options.AnyClaim {
 				v.invalid(at, name, "PersistentVolumeClaim %s is not in the input, and there is no --volume-dir", id)
 			}
@@ -131,8 +131,8 @@ func (v *validator) projected(p *v1.ProjectedVolumeSource, list *field.Path, mou
 	}
 }
 
-// keys returns the keys of the ConfigMap or Secret that a pod refers to, or nil if it is missing. The value is whether a
-// variable can have the key: keys of binaryData are for volumes only.
+// keys returns the keys of a ConfigMap or Secret, or nil if the object is missing. A key's value reports whether
+// variables can use the key: keys of binaryData are for volumes only.
 func (v *validator) keys(at *field.Path, kind, name string, optional *bool) map[string]bool {
 	if !v.required(at, name) {
 		return nil
@@ -194,7 +194,7 @@ func (v *validator) downward(items []v1.DownwardAPIVolumeFile, list *field.Path)
 	}
 }
 
-// localPath keeps files of a volume inside it.
+// localPath checks that a path stays inside its volume.
 func (v *validator) localPath(at *field.Path, value string) {
 	if !v.required(at, value) {
 		return

@@ -22,7 +22,7 @@ type Workload struct {
 
 	template *v1.PodTemplateSpec
 	replicas *int32                     // nil for kinds with one pod per node
-	claims   []v1.PersistentVolumeClaim // of a StatefulSet
+	claims   []v1.PersistentVolumeClaim // volumeClaimTemplates of a StatefulSet
 }
 
 func (p *parser) addWorkload(src Source, kind string, object map[string]any) {
@@ -73,7 +73,7 @@ func (p *parser) addScaled(src Source, w *Workload, selector *metav1.LabelSelect
 	p.addAlways(src, w, selector)
 }
 
-// addAlways adds a workload with restartPolicy Always.
+// addAlways adds a workload that requires restartPolicy Always.
 func (p *parser) addAlways(src Source, w *Workload, selector *metav1.LabelSelector) {
 	if selects, err := metav1.LabelSelectorAsSelector(selector); err != nil || selects.Empty() || !selects.Matches(labels.Set(w.template.Labels)) {
 		p.problem(src, "spec.selector", "must match the labels of the template")
@@ -85,12 +85,12 @@ func (p *parser) addAlways(src Source, w *Workload, selector *metav1.LabelSelect
 }
 
 const (
-	defaultBackoffLimit = 6 // an API server's for a Job
+	defaultBackoffLimit = 6 // an API server's default for a Job
 	suspended           = "nothing would run"
 )
 
-// addJob adds the only pod of a Job. With restartPolicy Never a Job's controller replaces a failed pod. Here its containers
-// restart in the same pod, as with OnFailure.
+// addJob adds the only pod of a Job. With restartPolicy Never, the Job controller replaces a failed pod. Here the
+// containers restart in the same pod, as with OnFailure.
 func (p *parser) addJob(src Source, path string, w *Workload, job *batchv1.JobSpec) {
 	refuse := func(asked bool, field, why string) {
 		if asked {
@@ -124,7 +124,7 @@ func (p *parser) addJob(src Source, path string, w *Workload, job *batchv1.JobSp
 	}
 	setKey(&w.template.Annotations, pod.BackoffLimitAnnotation, strconv.Itoa(int(limit)))
 	setKey(&w.template.Labels, batchv1.JobNameLabel, w.name)
-	setKey(&w.template.Labels, "job-name", w.name) // the usual selector
+	setKey(&w.template.Labels, "job-name", w.name) // the label that users select by
 	refuse(ptr.Deref(job.Suspend, false), "suspend", suspended)
 	p.addPod(src, path+".template", w)
 }
@@ -147,7 +147,7 @@ func (p *parser) addPod(src Source, path string, w *Workload) {
 	}
 }
 
-// pod returns the pod with an ordinal. Its owner reference names the workload.
+// pod returns the pod with an ordinal. The pod's owner reference names the workload.
 func (w *Workload) pod(ordinal int) *v1.Pod {
 	template := w.template.DeepCopy()
 	one := &v1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
@@ -157,7 +157,7 @@ func (w *Workload) pod(ordinal int) *v1.Pod {
 		setKey(&one.Labels, appsv1.StatefulSetPodNameLabel, one.Name)
 		setKey(&one.Labels, appsv1.PodIndexLabel, strconv.Itoa(ordinal))
 	}
-	for _, claim := range w.claims { // of the pod's own, in place of a volume of that name
+	for _, claim := range w.claims { // each pod has its own claim, which replaces a volume of the same name
 		spec := &one.Spec
 		spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v v1.Volume) bool { return v.Name == claim.Name })
 		source := v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name + "-" + one.Name}}
@@ -166,7 +166,7 @@ func (w *Workload) pod(ordinal int) *v1.Pod {
 	return one
 }
 
-// replicate adds the further pods of workloads. It returns the workloads whose own number of replicas is ignored.
+// replicate adds the second and further pods of workloads. It returns the workloads whose replicas field is ignored.
 func (p *parser) replicate() (scaled []string) {
 	for _, first := range slices.Clone(p.Pods) {
 		w := first.Workload
@@ -191,7 +191,7 @@ func (p *parser) replicate() (scaled []string) {
 	return scaled
 }
 
-// checkClaim refuses a claim for a volume with content or for a block device.
+// checkClaim refuses a claim with a data source and a claim for a block device.
 func (p *parser) checkClaim(src Source, path string, spec *v1.PersistentVolumeClaimSpec) {
 	const plugin = "needs a volume plugin"
 	if ptr.Deref(spec.VolumeMode, v1.PersistentVolumeFilesystem) != v1.PersistentVolumeFilesystem {

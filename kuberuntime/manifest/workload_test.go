@@ -10,7 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestWorkloads: one pod of the template, or as many as asked for, which know what they are of.
+// TestWorkloads: a workload becomes pods of its template, Options.Replicas of them unless it is a DaemonSet. Their
+// owner references name the workload.
 func TestWorkloads(t *testing.T) {
 	t.Parallel()
 	text := ""
@@ -46,13 +47,13 @@ spec:
 	}
 }
 
-// workloadOf is a workload of one container, with more lines for its spec.
+// workloadOf returns a workload with one container. spec adds fields to the workload's spec.
 func workloadOf(kind, name, spec string) string {
 	return fmt.Sprintf("---\n{apiVersion: apps/v1, kind: %s, metadata: {name: %s}, spec: {%s, selector: {matchLabels: {app: web}},"+
 		" template: {metadata: {labels: {app: web}}, spec: {imagePullSecrets: [{name: reg}], containers: [{name: main, image: 'busybox:1'}]}}}}\n", kind, name, spec)
 }
 
-// TestReplicas: a number in the manifest that does not count is said once, and further pods are checked as the first is.
+// TestReplicas: ignored replicas fields cause one warning. Further pods are validated like the first.
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	text := workloadOf("Deployment", "web", "replicas: 3") + workloadOf("StatefulSet", "db", "replicas: 0") + workloadOf("ReplicaSet", "one", "replicas: 1")
@@ -85,7 +86,7 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// TestPodsOfStatefulSets have their names in labels, and each its own claims.
+// TestPodsOfStatefulSets: each pod has its name in a label, and its own claims.
 func TestPodsOfStatefulSets(t *testing.T) {
 	t.Parallel()
 	set, err := read(Options{Replicas: 2, VolumeDir: "/claims"}, workloadOf("StatefulSet", "db", "volumeClaimTemplates: [{metadata: {name: data}}]"))
@@ -105,7 +106,7 @@ func TestPodsOfStatefulSets(t *testing.T) {
 	}
 }
 
-// TestClaims: a claim needs its document or --volume-dir, and is said once.
+// TestClaims: a claim needs a document or --volume-dir. Two pods with the same claim cause one warning.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	const document = "---\n{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], storageClassName: fast, resources: {requests: {storage: 1Gi}}}}\n"
@@ -135,7 +136,7 @@ func TestClaims(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", claim, err, want)
 		}
 	}
-	// A manifest cannot say by itself where claims are.
+	// A manifest cannot set the directory of claims.
 	set, err := parse(strings.Replace(minimal, "{name: web}", "{name: web, annotations: {crishim.io/volume-dir: /etc}}", 1))
 	if err != nil || len(set.Pods[0].Annotations) > 0 {
 		t.Errorf("got %+v, %v", set.Pods, err)
@@ -150,7 +151,7 @@ func job(kind, template, spec string) string {
 	return "{apiVersion: batch/v1, kind: " + kind + ", metadata: {name: pi}, spec: {" + job + "}}"
 }
 
-// TestJobs have one pod with the Job's limits.
+// TestJobs: a Job becomes one pod with the limits of the Job.
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ kind, template, spec, want string }{
@@ -178,7 +179,7 @@ func TestJobs(t *testing.T) {
 	}
 }
 
-// TestNodeLabels: selectors and affinity match the labels that this node is given.
+// TestNodeLabels: selectors and affinity match the labels in Options.NodeLabels.
 func TestNodeLabels(t *testing.T) {
 	t.Parallel()
 	text := minimal + `
@@ -196,7 +197,7 @@ func TestNodeLabels(t *testing.T) {
 	}
 }
 
-// TestNamesOnly: what delete needs of a manifest, whatever else it lacks.
+// TestNamesOnly: delete needs only the names in a manifest, so other problems are ignored.
 func TestNamesOnly(t *testing.T) {
 	t.Parallel()
 	text := minimal + "  nodeSelector: {disk: ssd}\n  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]\n"
@@ -209,7 +210,7 @@ func TestNamesOnly(t *testing.T) {
 	}
 }
 
-// TestStrict refuses each object that needs an API server, with its place.
+// TestStrict: each object that needs an API server is an error with its document.
 func TestStrict(t *testing.T) {
 	t.Parallel()
 	_, err := read(Options{Strict: true}, minimal+"---\n{apiVersion: v1, kind: Service, metadata: {name: a}}\n")
@@ -218,7 +219,7 @@ func TestStrict(t *testing.T) {
 	}
 }
 
-// TestGenerateName is refused with a hint: the next apply would make another pod.
+// TestGenerateName: generateName is refused with a hint, because the next apply would create another pod.
 func TestGenerateName(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -232,7 +233,7 @@ func TestGenerateName(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	}
-	// A pod that a ReplicaSet has made has both.
+	// A pod of a ReplicaSet has both names.
 	set, err := parse(strings.Replace(minimal, "name: web", "name: web-x, generateName: web-", 1))
 	if err != nil || set.Pods[0].Spec.RestartPolicy != v1.RestartPolicyAlways {
 		t.Error(err)
