@@ -24,7 +24,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/manifest"
 )
 
-// Errors of images, with the names by which a kubelet shows them.
+// Errors of images, with the kubelet's names.
 var (
 	ErrImagePull        = errors.New("ErrImagePull")
 	ErrImagePullBackOff = errors.New("ImagePullBackOff")
@@ -33,7 +33,8 @@ var (
 	ErrInvalidImageName = errors.New("InvalidImageName")
 )
 
-// PullImage tries the credentials in turn, within the limits of the options, and returns the runtime's id of the image.
+// PullImage pulls an image within the limits of the options and returns the runtime's reference. It tries the
+// credentials in order.
 func (m *Manager) PullImage(ctx context.Context, image string, auths []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
 	if m.pulling != nil {
 		select {
@@ -71,7 +72,7 @@ func (m *Manager) PullImage(ctx context.Context, image string, auths []*runtimea
 	return "", inOneLine(errs...)
 }
 
-// GetImageRef returns the runtime's id of an image, or "" if the image is missing.
+// GetImageRef returns the runtime's id of an image, or "" for a missing image.
 func (m *Manager) GetImageRef(ctx context.Context, image string) (string, error) {
 	found, err := m.imageStatus(ctx, image)
 	return found.GetId(), err
@@ -92,7 +93,7 @@ func (m *Manager) RemoveImage(ctx context.Context, image string) error {
 	return err
 }
 
-// ImageStats adds up the sizes of all images; layers that images share count for each.
+// ImageStats returns the total size of all images. Shared layers count once per image.
 func (m *Manager) ImageStats(ctx context.Context) (uint64, error) {
 	images, err := m.ListImages(ctx)
 	if err != nil {
@@ -105,8 +106,8 @@ func (m *Manager) ImageStats(ctx context.Context) (uint64, error) {
 	return total, nil
 }
 
-// ensureImage applies the pull policy and returns the image. It is EnsureImageExists of the kubelet's
-// imageManager.
+// ensureImage pulls an image as its pull policy requires, and returns the image. It is EnsureImageExists of the
+// kubelet's imageManager.
 func (m *Manager) ensureImage(ctx context.Context, p *v1.Pod, container, image string, policy v1.PullPolicy, set *manifest.Set, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
 	if _, err := reference.ParseAnyReference(image); err != nil {
 		m.reportWaiting(p, container, EventFailed, ErrInvalidImageName, "image name %q: %v", image, err)
@@ -169,8 +170,8 @@ func (m *Manager) pullFor(ctx context.Context, p *v1.Pod, container, image strin
 	return nil
 }
 
-// pullErrorName returns the runtime's own name of a failure, else ErrImagePull. The CRI puts the name at the start of the
-// message, which a client may have reworded.
+// pullErrorName returns the CRI's name of a failed pull, else ErrImagePull. The CRI puts the name at the start of the
+// message. The loop unwraps err, because a client may have reworded the message.
 func pullErrorName(err error) error {
 	for ; err != nil; err = errors.Unwrap(err) {
 		for _, named := range []error{criapierrors.ErrRegistryUnavailable, criapierrors.ErrSignatureValidationFailed} {
@@ -182,7 +183,7 @@ func pullErrorName(err error) error {
 	return ErrImagePull
 }
 
-// inOneLine joins the failures of several attempts, equal ones once.
+// inOneLine joins the failures of several attempts in one line, without duplicates.
 func inOneLine(errs ...error) (all error) {
 	seen := map[string]bool{}
 	for _, err := range errs {
@@ -199,7 +200,7 @@ func inOneLine(errs ...error) (all error) {
 	return all
 }
 
-// refusedError is a pull that failed for its login.
+// refusedError is the error of a pull for which the registry refused the credentials.
 type refusedError struct{ error }
 
 func (e *refusedError) Unwrap() error { return e.error }
@@ -208,8 +209,8 @@ func (e *refusedError) Hint() string {
 	return "name a Secret with a login for this registry in imagePullSecrets, or log in on this host with `docker login`"
 }
 
-// credentials returns those of the pod's imagePullSecrets that match the image, then the host's, as the
-// kubelet's keyring. missing is why the host's cannot be read: the pull is tried without them.
+// credentials returns the matching credentials of the pod's imagePullSecrets, then of the host, as the kubelet's
+// keyring. missing reports missing Secrets and unreadable credentials of the host. The pull is tried without them.
 func (m *Manager) credentials(ctx context.Context, p *v1.Pod, image string, set *manifest.Set) (auths []*runtimeapi.AuthConfig, missing, err error) {
 	for _, ref := range p.Spec.ImagePullSecrets {
 		secret := set.Secrets[p.Namespace+"/"+ref.Name]
@@ -233,8 +234,8 @@ func (m *Manager) credentials(ctx context.Context, p *v1.Pod, image string, set 
 	return auths, inOneLine(missing, err), ctx.Err()
 }
 
-// secretAuths reads a pull secret of either form and picks the entries that match, the most specific
-// one first. As for a kubelet, one malformed entry makes its secret invalid.
+// secretAuths returns the entries of a pull secret that match an image, the most specific entry first. As in the
+// kubelet, a malformed entry makes the whole secret invalid.
 func secretAuths(secret *v1.Secret, image string) ([]*runtimeapi.AuthConfig, error) {
 	key := v1.DockerConfigJsonKey
 	data, found := secret.Data[key]
@@ -245,8 +246,8 @@ func secretAuths(secret *v1.Secret, image string) ([]*runtimeapi.AuthConfig, err
 		}
 		data = slices.Concat([]byte(`{"auths":`), data, []byte("}"))
 	}
-	// docker/cli's own reader refuses what a kubelet takes: an empty user name next to a token, base64
-	// without padding, and other keys of the file that are not of the types it knows.
+	// The reader of docker/cli refuses files that a kubelet accepts: an empty user name next to a token, base64 without
+	// padding, and other keys with unexpected types.
 	var file struct {
 		Auths map[string]types.AuthConfig `json:"auths"`
 	}
@@ -259,7 +260,7 @@ func secretAuths(secret *v1.Secret, image string) ([]*runtimeapi.AuthConfig, err
 		file.Auths[server] = e
 	}
 	if err != nil {
-		// The decoder's own text may hold a password.
+		// The decoder's message may contain a password.
 		return nil, fmt.Errorf("%s is no docker configuration, or an auth in it is not the base64 form of user:password", key)
 	}
 	named, err := reference.ParseNormalizedNamed(image)
@@ -274,7 +275,7 @@ func secretAuths(secret *v1.Secret, image string) ([]*runtimeapi.AuthConfig, err
 	})
 	var auths []*runtimeapi.AuthConfig
 	for _, e := range entries {
-		// No server, as the kubelet has it: containerd takes one for a URL, and entries seldom are.
+		// As in the kubelet, ServerAddress stays empty: containerd expects a URL, and most entries are not URLs.
 		auths = append(auths, &runtimeapi.AuthConfig{
 			Username: e.Username, Password: e.Password, IdentityToken: e.IdentityToken, RegistryToken: e.RegistryToken,
 		})
@@ -282,7 +283,7 @@ func secretAuths(secret *v1.Secret, image string) ([]*runtimeapi.AuthConfig, err
 	return auths, nil
 }
 
-// decodeAuth reads the base64 form of user:password, with or without its padding.
+// decodeAuth decodes the base64 form of user:password, with or without padding.
 func decodeAuth(auth string) (user, password string, err error) {
 	text, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(strings.TrimSpace(auth), "="))
 	if err != nil {

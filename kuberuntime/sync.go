@@ -19,18 +19,18 @@ import (
 	"github.com/crishim/crishim/kuberuntime/volume"
 )
 
-// SyncResult is what one SyncPod did and what is left to do, as the kubelet's PodSyncResult.
+// SyncResult is the result of a SyncPod, as the kubelet's PodSyncResult.
 type SyncResult struct {
 	Actions *plan.Actions
-	// Err is every failure of the step; the containers that did not fail were started.
+	// Err joins all failures of the step. Other containers were started.
 	Err error
-	// RetryAfter is when a back-off ends, 0 if none runs.
+	// RetryAfter is the time until the first back-off ends, 0 without a back-off.
 	RetryAfter time.Duration
 
-	failures []error // one by one
+	failures []error // the errors that Err joins
 }
 
-// WaitingError is a container that is not started yet, with the kubelet's reason.
+// WaitingError reports a container that was not started. Err wraps the kubelet's reason.
 type WaitingError struct {
 	Container string
 	Err       error
@@ -40,7 +40,7 @@ func (w *WaitingError) Error() string { return fmt.Sprintf("container %s: %v", w
 
 func (w *WaitingError) Unwrap() error { return w.Err }
 
-// ErrCrashLoopBackOff is a container that ends again and again and waits before its next start.
+// ErrCrashLoopBackOff is the reason of a container that has crashed and waits before its next start.
 var ErrCrashLoopBackOff = errors.New("CrashLoopBackOff")
 
 type retryError struct {
@@ -52,7 +52,7 @@ func (e *retryError) Error() string { return e.err.Error() }
 
 func (e *retryError) Unwrap() error { return e.err }
 
-// backOffOf returns how long the back-off after a failure is; false where none runs.
+// backOffOf returns the rest of the back-off that an error reports, and whether the error reports a back-off.
 func backOffOf(err error) (time.Duration, bool) {
 	if retry, ok := errors.AsType[*retryError](err); ok {
 		return retry.after, true
@@ -71,7 +71,7 @@ func (r *SyncResult) add(err error) {
 	}
 }
 
-// OnlyBackOff reports whether nothing failed but containers wait for their back-off.
+// OnlyBackOff reports whether all failures are containers in their back-off.
 func (r *SyncResult) OnlyBackOff() bool {
 	return r.Err != nil && !slices.ContainsFunc(r.failures, func(err error) bool {
 		_, backsOff := backOffOf(err)
@@ -79,8 +79,8 @@ func (r *SyncResult) OnlyBackOff() bool {
 	})
 }
 
-// backsOffLonger reports whether a container that crashes waits longer than limit for its
-// next start; 0 is no limit.
+// backsOffLonger reports whether a crashed container waits longer than limit for its next start. A limit of 0 means no
+// limit.
 func (r *SyncResult) backsOffLonger(limit time.Duration) bool {
 	return limit > 0 && slices.ContainsFunc(r.failures, func(err error) bool {
 		after, _ := backOffOf(err)
@@ -96,18 +96,18 @@ type syncing struct {
 	actions *plan.Actions
 	sandbox string // id
 	config  *runtimeapi.PodSandboxConfig
-	handler string // of the pod's RuntimeClass
-	// features of the handler; nil for a pod that depends on none.
+	handler string // handler of the pod's RuntimeClass
+	// features of the handler, nil for a pod that does not need them.
 	features *runtimeapi.RuntimeHandlerFeatures
-	users    *runtimeapi.UserNamespace // nil for the host's
+	users    *runtimeapi.UserNamespace // nil for the user namespace of the host
 	ips      []string
 	volumes  map[string]volume.Made
-	images   map[string]*runtimeapi.Image // image volumes by reference
+	images   map[string]*runtimeapi.Image // images of image volumes by reference
 	result   *SyncResult
 }
 
-// SyncPod does the next step for a pod: it kills containers, creates the sandbox, and starts containers. Init containers
-// take several steps.
+// SyncPod performs the next step for a pod: it kills containers, creates the sandbox, and starts containers. A pod with
+// init containers needs several steps.
 func (m *Manager) SyncPod(ctx context.Context, p *v1.Pod, set *manifest.Set, status *pod.Status) SyncResult {
 	if m.untilDeadline(p, status) <= 0 {
 		result := SyncResult{Actions: &plan.Actions{KillPod: true, SandboxReason: "its active deadline has passed"}}
@@ -132,7 +132,7 @@ func (m *Manager) SyncPod(ctx context.Context, p *v1.Pod, set *manifest.Set, sta
 	case actions.KillPod && !actions.CreateSandbox:
 		err = m.volumes.Release(p)
 	case len(actions.StartInit)+len(actions.StartEphemeral)+len(actions.Start) == 0 && !actions.CreateSandbox:
-		// Running containers see changes of their ConfigMaps and Secrets in their volumes.
+		// Running containers see changed ConfigMaps and Secrets in their volumes.
 		if _, err = m.volumes.Setup(p, set); err != nil {
 			m.warn(p, "", EventVolumes, "%v", err)
 		}
@@ -157,7 +157,7 @@ func (s *syncing) kill(ctx context.Context) error {
 			return err
 		}
 		if s.actions.CreateSandbox {
-			s.removeInit(ctx, 0) // they run again
+			s.removeInit(ctx, 0) // in the new sandbox, init containers run again
 		}
 		return nil
 	}
@@ -180,8 +180,9 @@ func isDead(status *pod.Status) bool {
 	return !slices.ContainsFunc(status.Containers, (*pod.ContainerStatus).MayRun)
 }
 
-// removeInit keeps that many of the newest dead attempts of each init container and sidecar: back-offs, logs --previous
-// and the last state need one. It is the kubelet's pruneInitContainersBeforeStart and purgeInitContainers.
+// removeInit removes the dead attempts of each init container and sidecar, except the newest keep attempts. Back-offs,
+// logs --previous and the last state need one attempt. It is the kubelet's pruneInitContainersBeforeStart and
+// purgeInitContainers.
 func (s *syncing) removeInit(ctx context.Context, keep int) {
 	for i := range s.pod.Spec.InitContainers {
 		dead := s.status.Attempts(s.pod.Spec.InitContainers[i].Name)
@@ -196,8 +197,8 @@ func (s *syncing) removeInit(ctx context.Context, keep int) {
 	}
 }
 
-// start starts the containers of the actions. An init container that fails holds up the next ones; regular containers do not
-// hold up each other.
+// start starts the containers of the actions. After a failed init container it stops. Failures of other containers do
+// not delay each other.
 func (s *syncing) start(ctx context.Context) {
 	for _, i := range s.actions.StartEphemeral {
 		c := (*v1.Container)(&s.pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
@@ -232,10 +233,10 @@ func (s *syncing) startOne(ctx context.Context, c *v1.Container, target *pod.Con
 	return nil
 }
 
-// untilDeadline returns what is left of a pod's activeDeadlineSeconds, as the kubelet's activeDeadlineHandler does;
-// without one it never ends.
+// untilDeadline returns the rest of a pod's activeDeadlineSeconds, as the kubelet's activeDeadlineHandler, or
+// math.MaxInt64 without a deadline.
 func (m *Manager) untilDeadline(p *v1.Pod, status *pod.Status) time.Duration {
-	if p.Spec.ActiveDeadlineSeconds == nil { // most pods: their record is not read
+	if p.Spec.ActiveDeadlineSeconds == nil { // most pods have no deadline: avoid reading the record
 		return math.MaxInt64
 	}
 	started := m.started(p, status)
@@ -245,8 +246,8 @@ func (m *Manager) untilDeadline(p *v1.Pod, status *pod.Status) time.Duration {
 	return started.Add(time.Duration(*p.Spec.ActiveDeadlineSeconds) * time.Second).Sub(m.o.Now())
 }
 
-// started returns when the pod's first sandbox was created, zero without a sandbox. The record keeps the time of a
-// sandbox that was collected.
+// started returns the creation time of the pod's first sandbox, or zero without a sandbox. The record keeps the time
+// after garbage collection of the sandbox.
 func (m *Manager) started(p *v1.Pod, status *pod.Status) time.Time {
 	started := status.Started()
 	if record, err := m.Record(string(p.UID)); err == nil && !record.Started.IsZero() && record.Started.Before(started) {
@@ -255,7 +256,7 @@ func (m *Manager) started(p *v1.Pod, status *pod.Status) time.Time {
 	return started
 }
 
-// pastActiveDeadline reports whether a pod did not end by itself before its deadline.
+// pastActiveDeadline reports whether the deadline passed before the pod ended by itself.
 func (m *Manager) pastActiveDeadline(p *v1.Pod, status *pod.Status, view *plan.View) bool {
 	if m.untilDeadline(p, status) > 0 {
 		return false
@@ -266,5 +267,5 @@ func (m *Manager) pastActiveDeadline(p *v1.Pod, status *pod.Status, view *plan.V
 			return true
 		}
 	}
-	return false // all have ended in time and for good
+	return false // all containers ended in time and do not restart
 }

@@ -17,15 +17,15 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// Unmade is a pod that was asked for here and has no sandbox yet.
+// Unmade is a recorded pod without a sandbox.
 type Unmade struct {
 	Pod    *v1.Pod
-	State  *PodState // nil where none was written
-	Reason string    // why it has none: FailedCreatePodSandBox or FailedMount; "" while nothing has failed
+	State  *PodState // nil without a state file
+	Reason string    // why the sandbox is missing: FailedCreatePodSandBox or FailedMount; "" without a failure
 }
 
-// FindUnmade returns recorded pods that may have no sandbox yet, except pods for which has returns true. It only reads
-// files. The pods may belong to another runtime; see IsUnmade.
+// FindUnmade returns recorded pods that may have no sandbox, except pods for which has returns true. It only reads
+// files, so a pod may belong to another runtime. See IsUnmade.
 func FindUnmade(d pod.Dirs, has func(uid string) bool) (found []Unmade) {
 	uids, _ := listDir(d.Pods())
 	for _, uid := range uids {
@@ -33,7 +33,7 @@ func FindUnmade(d pod.Dirs, has func(uid string) bool) (found []Unmade) {
 			continue
 		}
 		state, _ := ReadState(d, uid)
-		if state != nil && state.Sandbox != "" && !state.Managed { // another tool has removed the pod
+		if state != nil && state.Sandbox != "" && !state.Managed { // another tool removed the pod
 			continue
 		}
 		u := Unmade{State: state}
@@ -51,7 +51,7 @@ func FindUnmade(d pod.Dirs, has func(uid string) bool) (found []Unmade) {
 	return found
 }
 
-// IsUnmade reports whether this runtime is the one of a pod of FindUnmade, and has nothing of it.
+// IsUnmade reports whether a pod from FindUnmade belongs to this runtime and has no sandbox or container.
 func (m *Manager) IsUnmade(ctx context.Context, u Unmade) bool {
 	uid := string(u.Pod.UID)
 	if _, own := m.ownRecord(ctx, uid); !own {
@@ -61,7 +61,7 @@ func (m *Manager) IsUnmade(ctx context.Context, u Unmade) bool {
 	return err == nil && len(sandboxes)+len(containers) == 0
 }
 
-// LivePods lists the pods of the runtime, and pods without a sandbox yet.
+// LivePods lists the pods of the runtime and its recorded pods without a sandbox.
 func (m *Manager) LivePods(ctx context.Context) ([]*pod.Pod, error) {
 	pods, err := m.GetPods(ctx, true)
 	if err != nil {
@@ -78,11 +78,11 @@ func (m *Manager) LivePods(ctx context.Context) ([]*pod.Pod, error) {
 
 // InvalidManifest is a file that sync cannot read pods from.
 type InvalidManifest struct {
-	File     string   `json:"file"` // or the directory
+	File     string   `json:"file"` // the file, or the directory for a problem of several files
 	Problems []string `json:"problems"`
 }
 
-// keepInvalid writes down which manifests are wrong, next to the lock of the directory.
+// keepInvalid writes the list of invalid manifests to a file next to the lock of the directory.
 func (l *Loop) keepInvalid(err error) {
 	var invalid []InvalidManifest
 	var problems []error
@@ -93,7 +93,7 @@ func (l *Loop) keepInvalid(err error) {
 		problems = []error{err}
 	}
 	for _, problem := range problems {
-		file := l.directory.path // where it is not one file's
+		file := l.directory.path // default: a problem of the whole directory
 		if of, ok := errors.AsType[*manifest.Error](problem); ok {
 			file = of.File
 		}
@@ -114,7 +114,8 @@ func (l *Loop) keepInvalid(err error) {
 
 func invalidFile(lock string) string { return strings.TrimSuffix(lock, ".lock") + ".invalid.json" }
 
-// InvalidManifests returns the manifests that running Loops of this host cannot read.
+// InvalidManifests returns the manifests that the running Loops of this host cannot read. A Loop runs while its lock is
+// held.
 func InvalidManifests(d pod.Dirs) (out []InvalidManifest) {
 	locks, _ := filepath.Glob(filepath.Join(glob.Escape(d.Root), "sync", "*.lock"))
 	for _, lock := range locks {

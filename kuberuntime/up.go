@@ -23,13 +23,14 @@ import (
 	"github.com/crishim/crishim/kuberuntime/volume"
 )
 
-// poll is how often Up looks at a pod that has nothing to do but wait.
+// poll is the interval at which Up checks a waiting pod.
 const poll = 200 * time.Millisecond
 
-// minReady is how long a container without a readiness probe runs before Up counts it as ready: it may end at once.
+// minReady is how long a container without a readiness probe must run before it counts as ready. A container may crash
+// right after its start.
 const minReady = 500 * time.Millisecond
 
-// ErrPodFailed is a pod that has ended and does not start again.
+// ErrPodFailed is the error of a pod that has failed and does not restart.
 var ErrPodFailed = errors.New("the pod has failed")
 
 type Until int
@@ -37,27 +38,28 @@ type Until int
 const (
 	UntilStarted Until = iota // every container was started once
 	UntilReady                // the pod is ready, or has succeeded
-	UntilDone                 // the pod has ended if its restart policy lets it, else it is ready
+	UntilDone                 // the pod has ended if its restart policy allows that, else it is ready
 )
 
 type Wait struct {
 	Until Until
-	// MaxBackOff is the longest wait for the next start of a container that crashes; 0 is
-	// any. A crash loop has no end of its own.
+	// MaxBackOff is the longest back-off of a crashed container that Up accepts, 0 for no limit. Without a limit, a
+	// crash loop never ends.
 	MaxBackOff time.Duration
 }
 
-// DefaultMaxBackOff ends a crash loop after six starts, as many as a Job has by default.
+// DefaultMaxBackOff ends a crash loop after six starts, like the default backoffLimit of a Job.
 const DefaultMaxBackOff = 2 * time.Minute
 
-// Up brings a pod up, as far as w says, and returns as soon as that is impossible. The next call goes on from there.
-// listed is the pod as it was just listed, nil if the runtime has nothing of it. The view is of the status.
+// Up starts a pod and waits for the condition in w. It returns an error as soon as the condition cannot be reached. A
+// further call continues with the existing containers. listed is the pod from a recent list, nil if the runtime does
+// not have it. The returned view belongs to the returned status.
 func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, listed *pod.Pod, w Wait) (*plan.View, *pod.Status, error) {
 	listed = cmp.Or(listed, &pod.Pod{UID: string(p.UID), Name: p.Name, Namespace: p.Namespace})
 	defer m.prober.Keep(string(p.UID), nil)
-	defer m.closeState(string(p.UID)) // first: the state keeps the results of the probes
+	defer m.closeState(string(p.UID)) // runs before Keep: the state contains results of probes
 	ended := ""                       // why the last step stopped the pod for good
-	var waits error                   // what the last step waited for
+	var waits error                   // the reason why the last step waits
 	current, err := m.StatusOf(ctx, listed)
 	for first := true; ; first = false {
 		if !first {
@@ -72,8 +74,8 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, listed *
 		m.WatchProbes(p, current)
 		m.reportEnds(p, current)
 		view := m.View(p, current)
-		m.recordState(ctx, p, current, nil) // not before: what Up has seen is in the state
-		// The first step may replace the containers that run before it.
+		m.recordState(ctx, p, current, nil) // after View, so that the state is not older than the view
+		// The first step may replace running containers.
 		if !first {
 			if done, err := isUp(p, view, current, w.Until, ended); done || err != nil {
 				return view, current, err
@@ -97,15 +99,16 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, listed *
 	}
 }
 
-// givesUp reports whether Up does not wait for what the step failed at. A Job's backoffLimit takes the place of MaxBackOff.
+// givesUp reports whether Up returns the failure of a step instead of a retry. A Job's backoffLimit replaces
+// MaxBackOff.
 func (r *SyncResult) givesUp(p *v1.Pod, w Wait) bool {
 	_, limited := plan.BackoffLimit(p)
 	return r.Err != nil && (w.Until == UntilStarted || !r.OnlyBackOff() || !limited && r.backsOffLonger(w.MaxBackOff))
 }
 
-// waitError returns err, or for a context that has ended its cause and what Up waited for.
+// waitError returns err. If ctx has ended, it returns the cause and the reason why Up waited instead.
 func waitError(ctx context.Context, err, waits error) error {
-	// The other end of a call may see the deadline a moment before this one.
+	// The runtime may see the deadline of a call shortly before ctx ends.
 	if at, ok := ctx.Deadline(); ok && status.Code(err) == codes.DeadlineExceeded && time.Until(at) < time.Second {
 		<-ctx.Done()
 	}
@@ -118,8 +121,8 @@ func waitError(ctx context.Context, err, waits error) error {
 	return fmt.Errorf("%w: %w", context.Cause(ctx), waits)
 }
 
-// isUp reports whether Up is done. A pod that has ended is stopped first with its sandbox and
-// sidecars. ended is why the plan stopped it for good.
+// isUp reports whether Up is done. An ended pod is done only after its sandbox and sidecars have stopped. ended is the
+// reason why the plan stopped the pod.
 func isUp(p *v1.Pod, view *plan.View, status *pod.Status, until Until, ended string) (bool, error) {
 	over := view.Phase == v1.PodFailed || view.Phase == v1.PodSucceeded
 	switch {
@@ -130,7 +133,7 @@ func isUp(p *v1.Pod, view *plan.View, status *pod.Status, until Until, ended str
 	case over, ended != "":
 		return false, fmt.Errorf("%w: %s", ErrPodFailed, cmp.Or(whatFailed(view), ended))
 	case slices.ContainsFunc(view.Containers, func(c plan.ContainerView) bool { return c.Ephemeral && c.Status == nil }):
-		return false, nil // they start one step after the others
+		return false, nil // ephemeral containers start one step after the others
 	case until == UntilStarted:
 		return view.Started, nil
 	case until == UntilDone && plan.MeantToEnd(p):
@@ -139,19 +142,19 @@ func isUp(p *v1.Pod, view *plan.View, status *pod.Status, until Until, ended str
 	return IsReady(view, status), nil
 }
 
-// IsReady reports whether a pod is ready, and its containers without a readiness probe run for more than a moment.
+// IsReady reports whether a pod is ready, and its containers without a readiness probe have run for minReady.
 func IsReady(view *plan.View, status *pod.Status) bool {
 	young := func(c plan.ContainerView) bool {
 		if c.Init || c.Ephemeral || c.Container.ReadinessProbe != nil || c.Status == nil {
 			return false
 		}
-		age := status.At.Sub(c.Status.StartedAt) // negative when the clock was put back
+		age := status.At.Sub(c.Status.StartedAt) // negative if the clock was set back
 		return age >= 0 && age < minReady
 	}
 	return view.Ready && !slices.ContainsFunc(view.Containers, young)
 }
 
-// notYet names the containers that Up still waits for.
+// notYet returns an error that names the containers for which Up waits.
 func notYet(p *v1.Pod, view *plan.View, until Until) error {
 	what, waited := "not ready", func(c plan.ContainerView) bool { return !c.Ready }
 	if until == UntilDone && plan.MeantToEnd(p) {
@@ -190,12 +193,12 @@ func describeEnd(c *pod.ContainerStatus) string {
 	return text
 }
 
-// OneLine returns a termination message in one line.
+// OneLine joins the lines of a termination message.
 func OneLine(message string) string {
 	return strings.ReplaceAll(strings.TrimSpace(message), "\n", "; ")
 }
 
-// startFailure adds how a container in its back-off ended.
+// startFailure adds to a crash loop's error how the container ended.
 func startFailure(err error, status *pod.Status) error {
 	if waiting, ok := errors.AsType[*WaitingError](err); ok && errors.Is(err, ErrCrashLoopBackOff) {
 		if c := status.Container(waiting.Container); c.Exited() {
@@ -205,7 +208,7 @@ func startFailure(err error, status *pod.Status) error {
 	return err
 }
 
-// pause waits, or until a probe of the pod has another result.
+// pause waits for poll, or until a probe of the pod has a new result.
 func (m *Manager) pause(ctx context.Context, uid string) error {
 	select {
 	case <-ctx.Done():
@@ -216,8 +219,8 @@ func (m *Manager) pause(ctx context.Context, uid string) error {
 	return nil
 }
 
-// RemoveReplaced removes the pods of the same name that apply made of other manifests. It reports
-// whether there was one, and returns this very pod, nil if it was not there before.
+// RemoveReplaced removes pods of the same name that apply created from an earlier manifest. It reports whether it
+// removed a pod, and returns the existing pod with the UID of p, or nil.
 func (m *Manager) RemoveReplaced(ctx context.Context, p *v1.Pod) (replaced bool, listed *pod.Pod, err error) {
 	pods, err := m.GetPods(ctx, true)
 	if err != nil {
@@ -281,7 +284,7 @@ func Requests(p *v1.Pod, set *manifest.Set, host criconfig.Host, dirs pod.Dirs) 
 		}
 		in := criconfig.ContainerInput{Pod: p, Container: c, Env: env, ImageRef: c.Image, Mounts: mounts}
 		if sc := p.Spec.SecurityContext; c.SecurityContext == nil || c.SecurityContext.RunAsUser == nil && sc.RunAsUser == nil {
-			in.ImageUser.UID = new(int64(1)) // the image's user is known once it is pulled
+			in.ImageUser.UID = new(int64(1)) // the image's user is unknown before the pull
 		}
 		config, err := g.Container(in)
 		if err != nil {

@@ -13,13 +13,13 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// idsPerPod is how many ids a user namespace has, the kubelet's. The host keeps the first as many for itself.
+// idsPerPod is the number of ids of a user namespace, as in the kubelet. The first idsPerPod ids belong to the host.
 const (
 	idsPerPod = 1 << 16
 	maxRanges = 1 << 16
 )
 
-// idRanges is the file userns in the directory of a pod, in the kubelet's form.
+// idRanges is the content of the file userns in a pod's directory, in the kubelet's format.
 type idRanges struct {
 	UIDs []idRange `json:"uidMappings"`
 	GIDs []idRange `json:"gidMappings"`
@@ -31,8 +31,8 @@ type idRange struct {
 	Length      uint32 `json:"length"`
 }
 
-// userNamespace returns the user namespace of a pod with hostUsers false, nil for others. Its ids are written down in the
-// pod's directory, and free again when that is removed. It is the kubelet's GetOrCreateUserNamespaceMappings.
+// userNamespace returns the user namespace of a pod with hostUsers: false, and nil for other pods. The pod's directory
+// records the ids. Removing the directory frees them. It is the kubelet's GetOrCreateUserNamespaceMappings.
 func (m *Manager) userNamespace(ctx context.Context, p *v1.Pod) (*runtimeapi.UserNamespace, error) {
 	if ptr.Deref(p.Spec.HostUsers, true) {
 		return nil, nil
@@ -52,7 +52,7 @@ func (m *Manager) userNamespaceFile(uid string) string {
 	return filepath.Join(m.o.Dirs.Pod(uid), "userns")
 }
 
-// firstID returns the first id of a pod's range, as it is written down.
+// firstID returns the first id of a pod's recorded range.
 func (m *Manager) firstID(uid string) (uint32, error) {
 	path := m.userNamespaceFile(uid)
 	text, _, err := readFile(path)
@@ -70,8 +70,8 @@ func (m *Manager) firstID(uid string) (uint32, error) {
 	return ranges.UIDs[0].HostID, nil
 }
 
-// takeIDs gives a pod the first range that no pod of this host has, and writes it down. A file that cannot be read is an
-// error: its pod may run with any range.
+// takeIDs allocates the first free range of this host to a pod and records it. An unreadable file is an error, because
+// its pod may use any range.
 func (m *Manager) takeIDs(ctx context.Context, uid string) (first uint32, err error) {
 	release, err := m.lock(ctx, "user namespaces", nil)
 	if err != nil {
@@ -104,7 +104,8 @@ func (m *Manager) takeIDs(ctx context.Context, uid string) (first uint32, err er
 	return 0, errors.New("all are taken")
 }
 
-// mapIDs gives a container the user namespace of its pod, and its mounts the owners that they have without.
+// mapIDs sets the user namespace of a container. It also sets id mappings of the mounts, so that files keep their
+// owners inside the namespace.
 func mapIDs(c *runtimeapi.ContainerConfig, of *runtimeapi.UserNamespace) {
 	if of == nil {
 		return

@@ -11,15 +11,15 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// How long a worker waits without being woken. After a failure that is retryPeriod, doubled with each one in
-// a row up to maxRetry.
+// A worker that is not woken waits for resync. After a failure it waits for retryPeriod, doubled with each consecutive
+// failure up to maxRetry.
 const (
 	resync      = 10 * time.Second
 	retryPeriod = 2 * time.Second
 	maxRetry    = time.Minute
 )
 
-// worker keeps one pod, so that a slow pull or hook delays no other pod: one of the kubelet's podWorkers.
+// worker runs one pod, so that a slow pull or hook does not delay other pods. It is one of the kubelet's podWorkers.
 type worker struct {
 	m         *Manager
 	uid, name string // name is namespace/name
@@ -27,23 +27,23 @@ type worker struct {
 	wake      chan struct{}
 	done      chan struct{} // closed when the pod is removed
 
-	// Owned by the goroutine that runs it: the last manifest, when the first one was read, and how often it failed in a
-	// row.
+	// Owned by the goroutine of run: the last manifest, the time when the first manifest was read, and the number of
+	// consecutive failures.
 	last     *v1.Pod
 	seen     time.Time
 	failures int
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	want     desired
 	removing bool
-	state    string // of the pod, as last reported
+	state    string // last reported state of the pod
 }
 
 func newWorker(m *Manager, uid, fullName string, want desired, s *runtimeState) *worker {
 	return &worker{m: m, uid: uid, name: fullName, want: want, runtime: s, wake: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-// update passes a newer manifest; remove makes the worker end the pod. It is the kubelet's dispatchWork.
+// update passes a newer manifest to the worker. It is the kubelet's dispatchWork.
 func (w *worker) update(want desired) {
 	w.mu.Lock()
 	w.want = want
@@ -66,7 +66,7 @@ func (w *worker) isRemoving() bool {
 	return w.removing
 }
 
-// file returns the manifest's file, "" where there is no manifest.
+// file returns the manifest's file, or "" without a manifest.
 func (w *worker) file() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,7 +83,7 @@ func (w *worker) notify() {
 	}
 }
 
-// run works until the pod is removed or the context ends. Its timer is the kubelet's HandlePodSyncs.
+// run performs steps until the pod is removed or the context ends. Its timer replaces the kubelet's HandlePodSyncs.
 func (w *worker) run(ctx context.Context) {
 	for {
 		next, finished := w.step(ctx)
@@ -106,12 +106,13 @@ func (w *worker) retry() time.Duration {
 	return min(retryPeriod<<min(w.failures-1, 10), maxRetry)
 }
 
-// step does the next step for the pod and returns when to look again. It is the kubelet's podWorkerLoop.
+// step performs the next step for the pod and returns the time until the following step. It is the kubelet's
+// podWorkerLoop.
 func (w *worker) step(ctx context.Context) (next time.Duration, finished bool) {
 	w.mu.Lock()
 	want, removing := w.want, w.removing
 	w.mu.Unlock()
-	// A pod can be ended without a network. The loop wakes us when the runtime is ready.
+	// A pod can be removed without a network. The loop wakes the worker when the runtime is ready.
 	if w.runtime.blocks(removing || want.pod.Spec.HostNetwork) {
 		return resync, false
 	}
@@ -182,7 +183,8 @@ func (w *worker) sync(ctx context.Context, want desired, status *pod.Status) tim
 	return resync
 }
 
-// reportState emits an event for a new phase or readiness, what the kubelet's status manager sends to the API server.
+// reportState emits an event for a new phase or readiness. The kubelet's status manager sends these changes to the API
+// server.
 func (w *worker) reportState(p *v1.Pod, status *pod.Status) {
 	view := w.m.View(p, status)
 	state := string(view.Phase)
@@ -204,7 +206,7 @@ func (w *worker) reportState(p *v1.Pod, status *pod.Status) {
 		w.m.event(p, "", EventReady, "ready%s", withAddress(status.IPs))
 	case before == "ready" && view.Phase == v1.PodRunning:
 		w.m.warn(p, "", EventNotReady, "no longer ready")
-	case view.Phase == v1.PodFailed && !w.m.pastActiveDeadline(p, status, view): // that has its own event
+	case view.Phase == v1.PodFailed && !w.m.pastActiveDeadline(p, status, view): // a passed deadline has its own event
 		w.m.warn(p, "", EventFailed, "failed: %s", whatFailed(view))
 	case view.Phase == v1.PodSucceeded:
 		w.m.event(p, "", EventReady, "succeeded")
