@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestBackOffCountsFromTheEnd: what lives for less than ten minutes after its back-off stays in it,
-// what lives longer begins again, and collecting in between changes nothing.
+// TestBackOffCountsFromTheEnd: a container that lives at most ten minutes after its back-off keeps the back-off. A
+// longer life resets it. Collecting old entries does not change it.
 func TestBackOffCountsFromTheEnd(t *testing.T) {
 	t.Parallel()
 	b, now := newBackoff(), time.Unix(100_000, 0)
@@ -42,8 +42,8 @@ func TestWaitsWhenTheClockIsPutBack(t *testing.T) {
 	}
 }
 
-// TestCrashKeyIsOfWhatRuns, not of how its resources were spelled into memory: printing a quantity
-// changes how it is held.
+// TestCrashKeyIsOfWhatRuns: the key does not depend on the internal form of a quantity, which changes when the quantity
+// is printed.
 func TestCrashKeyIsOfWhatRuns(t *testing.T) {
 	t.Parallel()
 	p := &v1.Pod{}

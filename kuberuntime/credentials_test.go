@@ -8,13 +8,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestSecretAuths: what of a pull secret goes to the runtime, in this order.
+// TestSecretAuths covers which credentials of a pull secret are used, and their order.
 func TestSecretAuths(t *testing.T) {
 	t.Parallel()
 	coded := func(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 	for name, c := range map[string]struct {
 		key, text, image string
-		want             string // user/password/identity token/registry token, each
+		want             string // user/password/identity token/registry token for each entry
 	}{
 		"no docker secret": {"token", "x", "h.example/a", ""},
 		"user and password": {

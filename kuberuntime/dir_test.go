@@ -16,7 +16,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// manifests is a directory with a clock of its own.
+// manifests is a directory with its own clock.
 type manifests struct {
 	*directory
 	t  *testing.T
@@ -37,7 +37,7 @@ func (m *manifests) write(name, text string) {
 	}
 }
 
-// pass reads the directory, and again after some time.
+// pass reads the directory, advances the clock, and reads the directory again.
 func (m *manifests) pass(d time.Duration) error {
 	_, err := m.read()
 	m.at = m.at.Add(d)
@@ -47,7 +47,7 @@ func (m *manifests) pass(d time.Duration) error {
 	return err
 }
 
-// names are the wanted pods, and whether a pod of a file would be removed.
+// names returns the names of the wanted pods.
 func (m *manifests) names() string {
 	var names []string
 	for _, d := range m.pods {
@@ -70,8 +70,8 @@ func (m *manifests) wants(names string, dropped ...string) {
 	}
 }
 
-// TestFilesSettle: what is in a file counts when nobody has written to it for a while, and a file without a document
-// is a problem of that file.
+// TestFilesSettle: a file is read after it has not changed for the settle time. A file without a document is a problem
+// of that file.
 func TestFilesSettle(t *testing.T) {
 	t.Parallel()
 	m := newManifests(t)
@@ -106,7 +106,7 @@ func TestFilesSettle(t *testing.T) {
 		t.Errorf("other pods than before: %s", diff)
 	}
 
-	// Renamed with a pause: the pod is wanted all the time, or nothing is removed.
+	// A rename with a pause: the pod stays wanted, or nothing is removed.
 	if err := os.Rename(filepath.Join(m.path, "a.yaml"), filepath.Join(m.path, "a.tmp")); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,8 @@ func TestFilesSettle(t *testing.T) {
 	m.wants("a b", "a.yaml", "b.yaml", "c.yaml")
 }
 
-// TestChangesThatKeepSizeAndTime: changes are noticed despite fixed times, as of reproducible archives, OSTree and rsync -t.
+// TestChangesThatKeepSizeAndTime: changes are noticed despite equal times, as in reproducible archives, OSTree and
+// rsync -t.
 func TestChangesThatKeepSizeAndTime(t *testing.T) {
 	t.Parallel()
 	m := newManifests(t)
@@ -141,7 +142,7 @@ func TestChangesThatKeepSizeAndTime(t *testing.T) {
 	m.wants("a", "a.yaml", "b.yaml", "c.yaml")
 	replace(staticPod("b", "busybox:1"))
 	m.wants("b", "a.yaml", "b.yaml", "c.yaml")
-	m.write("a.yaml", staticPod("c", "busybox:1")) // in place
+	m.write("a.yaml", staticPod("c", "busybox:1")) // overwritten in place
 	if err := os.Chtimes(path, old, old); err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +230,8 @@ func TestDirectoryBehindALink(t *testing.T) {
 	}
 }
 
-// TestBrokenFilesOnly hold back the pods that were made from them, with their last good content, and each problem is an error.
+// TestBrokenFilesOnly: a broken file only affects its own pods, which keep their last valid content. Each problem is an
+// error.
 func TestBrokenFilesOnly(t *testing.T) {
 	t.Parallel()
 	m := newManifests(t)
@@ -262,7 +264,7 @@ func TestBrokenFilesOnly(t *testing.T) {
 	if m.dropped("") {
 		t.Error("a pod of an unknown file would go")
 	}
-	m.write("0.yaml", strings.Replace(a, "a}", "a, labels: {x: z}}", 1)) // replaces it
+	m.write("0.yaml", strings.Replace(a, "a}", "a, labels: {x: z}}", 1)) // replaces the pod
 	m.write("config.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}")
 	_ = m.pass(settleTime)
 	m.wants("a", "b.yaml", "c.yaml")
@@ -272,7 +274,7 @@ func TestBrokenFilesOnly(t *testing.T) {
 		}
 	}
 
-	// The next process knows no good content.
+	// A new process does not know the last valid content.
 	again := newManifests(t)
 	again.path = m.path
 	_ = again.pass(settleTime)

@@ -15,7 +15,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/manifest"
 )
 
-// needsRoot skips a test that mounts, and fails it where CI says that it can.
+// needsRoot skips a test that mounts, or fails it with CRISHIM_REQUIRE_ENGINE=1.
 func needsRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -28,7 +28,7 @@ const subPathPod = `
   volumes: [{name: v, emptyDir: {}}]
 `
 
-// TestRemoveKeepsWhatIsMountedInLogs has another user's mount in a directory below a pod's logs.
+// TestRemoveKeepsWhatIsMountedInLogs removes a pod while a directory is mounted below its logs.
 func TestRemoveKeepsWhatIsMountedInLogs(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)
@@ -62,8 +62,8 @@ func TestRemoveKeepsWhatIsMountedInLogs(t *testing.T) {
 	}
 }
 
-// TestSubPathsEndWithThePod: they are mounted below the pod's directory, and what a run that was
-// killed left is collected.
+// TestSubPathsEndWithThePod: removing a pod unmounts its sub paths. Garbage collection does the same after the process
+// was killed.
 func TestSubPathsEndWithThePod(t *testing.T) {
 	t.Parallel()
 	needsRoot(t)
@@ -114,8 +114,8 @@ func TestSubPathsEndWithThePod(t *testing.T) {
 	}
 }
 
-// TestVolumesThatFailAreCollected: a pod of which only a volume was made is garbage too, when
-// nobody works on it.
+// TestVolumesThatFailAreCollected: the directory of a pod that only has volumes is garbage, unless a process holds the
+// pod's lock.
 func TestVolumesThatFailAreCollected(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -157,7 +157,7 @@ data: {k: v}
 	}
 }
 
-// TestForeignPodsStayInTheirDirectories has pods of another tool whose uid or name is a path.
+// TestForeignPodsStayInTheirDirectories: the uid or name of another tool's pod may be a path.
 func TestForeignPodsStayInTheirDirectories(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

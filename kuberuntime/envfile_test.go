@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestUpReadsEnvFiles: a container gets a variable from the file that the init container before it wrote.
+// TestUpReadsEnvFiles: a container gets a variable from a file that an init container has written.
 func TestUpReadsEnvFiles(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ text, want string }{

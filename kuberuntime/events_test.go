@@ -15,7 +15,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// TestEventsOfACrashLoop are few, and tell what a kubelet's do: how each attempt ended, and the whole back-off.
+// TestEventsOfACrashLoop: as in a kubelet, a crash loop has an event for the end of each attempt and for each back-off.
 func TestEventsOfACrashLoop(t *testing.T) {
 	t.Parallel()
 	at := time.Now()
@@ -94,7 +94,7 @@ func TestEventsOfACrashLoop(t *testing.T) {
 	if left := len(f.states.pods["u1"].ended); left > 1 {
 		t.Errorf("%d ends are remembered of one container", left)
 	}
-	// Another process does not tell them again.
+	// A new process does not repeat the events.
 	f.closeState("u1")
 	before := len(told)
 	step()
@@ -112,11 +112,11 @@ func TestFoldEvents(t *testing.T) {
 		event(1, "a", EventCreated, "created container 1"),
 		event(2, "b", EventCreated, "created container 2"),
 		event(5, "a", EventStarted, "started container 1"),
-		event(4, "a", EventExited, "exited with status 1 (Error): one"), // told late
+		event(4, "a", EventExited, "exited with status 1 (Error): one"), // recorded late
 		event(6, "a", EventCreated, "created container 3"),
 		event(7, "a", EventExited, "exited with status 137 (OOMKilled)"),
 		event(8, "a", EventExited, "exited with status 1 (Error): two"),
-		event(9, "b", EventStarted, "started container 2"), // it had ended when the call was over
+		event(9, "b", EventStarted, "started container 2"), // the container had exited before the call returned
 		event(8, "b", EventExited, "exited with status 3 (Error)"),
 		event(9, "a", EventUnhealthy, "readiness probe failed: x"),
 		event(10, "a", EventUnhealthy, "liveness probe failed: x"),
@@ -141,7 +141,7 @@ func TestFoldEvents(t *testing.T) {
 	}
 }
 
-// TestEventsOfManyWriters: the file of a pod's events is bounded and drops the oldest events, also with concurrent
+// TestEventsOfManyWriters: a pod's event file has a size limit and drops the oldest events, also with concurrent
 // writers.
 func TestEventsOfManyWriters(t *testing.T) {
 	t.Parallel()
@@ -157,7 +157,7 @@ func TestEventsOfManyWriters(t *testing.T) {
 			}
 		}
 	}
-	// The concurrent events fill one file at most: a writer may get to write late.
+	// The concurrent events fit into one file, because a writer may write late.
 	count := map[string]int{"alone": 500}
 	write("alone", count["alone"])
 	var writing sync.WaitGroup
@@ -189,8 +189,8 @@ func TestEventsOfManyWriters(t *testing.T) {
 	}
 }
 
-// TestEndsOfWhatWasStarted: a failed start has an event of its own, and is not reported as an end. Docker sets a start
-// time for it, too.
+// TestEndsOfWhatWasStarted: a failed start has its own event and is not reported as an end, although Docker sets a
+// start time.
 func TestEndsOfWhatWasStarted(t *testing.T) {
 	t.Parallel()
 	w := stateWriter{pods: map[string]*trackedPod{}}

@@ -8,7 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// withFeatures sets the features of the runtime and its default handler.
+// withFeatures sets the features of the runtime and of its default handler.
 func withFeatures(runtime *runtimeapi.RuntimeFeatures, handler *runtimeapi.RuntimeHandlerFeatures) func(*Options) {
 	return func(o *Options) {
 		o.answer(map[string]func() (proto.Message, error){"Status": func() (proto.Message, error) {
@@ -32,7 +32,8 @@ func (f *fixture) created() (out []*runtimeapi.ContainerConfig) {
 	return out
 }
 
-// TestFeaturesThatTheRuntimeLacks: a field that the runtime would ignore is refused by its path, before the sandbox is made.
+// TestFeaturesThatTheRuntimeLacks: a field that the runtime would ignore is an error with its path, before the sandbox
+// is created.
 func TestFeaturesThatTheRuntimeLacks(t *testing.T) {
 	t.Parallel()
 	const mount = `

@@ -18,7 +18,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// next returns another process's manager on the same runtime and directories.
+// next returns a new process: a Manager on the same runtime and directories.
 func (f *fixture) next(t *testing.T) *fixture {
 	t.Helper()
 	f.Close()
@@ -30,7 +30,7 @@ func (f *fixture) next(t *testing.T) *fixture {
 	return &fixture{Manager: m, stub: f.stub}
 }
 
-// forget removes from the runtime what ends with the pod: its containers, or its sandboxes with them.
+// forget removes the pod's containers from the runtime, or with sandboxes also its sandboxes.
 func (f *fixture) forget(t *testing.T, p *v1.Pod, sandboxes bool, containers ...string) {
 	t.Helper()
 	s := f.status(t, p)
@@ -52,7 +52,7 @@ func (f *fixture) forget(t *testing.T, p *v1.Pod, sandboxes bool, containers ...
 	}
 }
 
-// started counts the attempts to start something.
+// started counts the calls that create sandboxes and containers.
 func (f *fixture) started() string {
 	n := 0
 	for _, call := range f.changes() {
@@ -63,8 +63,8 @@ func (f *fixture) started() string {
 	return fmt.Sprint(n)
 }
 
-// TestFinishedPodsStayFinished: neither a runtime that forgets, nor another process, nor an engine that was set up anew runs
-// one again, for sync as for apply.
+// TestFinishedPodsStayFinished: sync and apply do not run a finished pod again after the runtime has lost its
+// containers, in a new process, or on a reinstalled engine.
 func TestFinishedPodsStayFinished(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -121,7 +121,7 @@ func TestContainersWhoseEndNobodySaw(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		policy, lost string
-		code         int32 // of a, -1 where it runs
+		code         int32 // exit code of a, -1 while a runs
 		want         string
 		phase        v1.PodPhase
 	}{
@@ -170,7 +170,7 @@ func TestContainersWhoseEndNobodySaw(t *testing.T) {
 	}
 }
 
-// TestAStateThatCannotBeRead: an unreadable state blocks a pod that must not run twice.
+// TestAStateThatCannotBeRead: a pod that must not run twice does not start with an unreadable state.
 func TestAStateThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -194,7 +194,8 @@ func TestAStateThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestGarbageKeepsTheEnd of a finished pod whose manifest is still in the directory of a sync.
+// TestGarbageKeepsTheEnd: garbage collection keeps the result of a finished pod while its manifest is in the directory
+// of sync.
 func TestGarbageKeepsTheEnd(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -229,8 +230,8 @@ func TestGarbageKeepsTheEnd(t *testing.T) {
 	}
 }
 
-// TestProbesOfTheNextProcess: probes continue from the results of the process before. A started container is not killed,
-// and a ready container stays ready.
+// TestProbesOfTheNextProcess: probes continue from the results of the previous process. A started container is not
+// killed, and a ready container stays ready.
 func TestProbesOfTheNextProcess(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -244,7 +245,7 @@ func TestProbesOfTheNextProcess(t *testing.T) {
 	if _, _, err := f.Manager.Up(deadline(t), p, set, nil, Wait{Until: UntilReady}); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(flag); err != nil { // a file of the start
+	if err := os.Remove(flag); err != nil { // from now on both commands fail
 		t.Fatal(err)
 	}
 	f = f.next(t)

@@ -80,7 +80,7 @@ func TestDeadContainersAndSandboxes(t *testing.T) {
 	}
 }
 
-// TestAContainerThatIsAboutToStart: it is not removed, and does not count as a dead attempt.
+// TestAContainerThatIsAboutToStart: a new CREATED container is not removed and does not count as a dead attempt.
 func TestAContainerThatIsAboutToStart(t *testing.T) {
 	t.Parallel()
 	made := func(minutes int) *runtimeapi.Container {
@@ -160,7 +160,7 @@ func TestImagesByUse(t *testing.T) {
 		inUse  []string
 		want   string
 	}{
-		{0, []string{"busy", "once"}, "later old"}, // no use is known: the largest first
+		{0, []string{"busy", "once"}, "later old"}, // no recorded use: the largest first
 		{5, []string{"busy", "later"}, "old once"},
 		{10, []string{"busy"}, "old once later"},
 		{15, nil, "old once later busy"},
@@ -173,7 +173,7 @@ func TestImagesByUse(t *testing.T) {
 	if got := plan(16); strings.Contains(got, "new") {
 		t.Errorf("an image that has just come goes: %q", got)
 	}
-	if got := plan(18); got != "old new once later busy" { // known for longer before what came later
+	if got := plan(18); got != "old new once later busy" { // images known for longer come first
 		t.Errorf("two minutes later: got %q", got)
 	}
 	images = slices.Delete(images, 0, 1)
@@ -183,7 +183,7 @@ func TestImagesByUse(t *testing.T) {
 	}
 }
 
-// TestPodsThatAreMadeKeepTheirDirectories: they have one before the runtime has a sandbox.
+// TestPodsThatAreMadeKeepTheirDirectories: a pod in creation has a directory before it has a sandbox.
 func TestPodsThatAreMadeKeepTheirDirectories(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -215,7 +215,7 @@ func TestPodsThatAreMadeAfterThePlanKeepTheirDirectories(t *testing.T) {
 	f := newFixture(t)
 	p, set := parse(t, `  containers: [{name: a, image: "busybox:1"}]`)
 	ctx := deadline(t)
-	if err := f.recordPod(t.Context(), p, f.status(t, p)); err != nil { // as far as another process got
+	if err := f.recordPod(t.Context(), p, f.status(t, p)); err != nil { // another process has only written the record
 		t.Fatal(err)
 	}
 	g, err := f.PlanGarbage(ctx, DefaultGCPolicy(), Sources{})
@@ -233,13 +233,13 @@ func TestPodsThatAreMadeAfterThePlanKeepTheirDirectories(t *testing.T) {
 	}
 }
 
-// TestPodsOfTwoRuntimesShareADirectory: one manifest has one uid, so that what is left of a pod stays until the
-// last runtime's is removed or lost.
+// TestPodsOfTwoRuntimesShareADirectory: the same manifest has the same UID on two runtimes. The directory stays until
+// the last runtime has removed or lost its pod.
 func TestPodsOfTwoRuntimesShareADirectory(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	other := newFixture(t, func(o *Options) {
-		o.Dirs, o.Endpoint = f.o.Dirs, "elsewhere" // of the same name
+		o.Dirs, o.Endpoint = f.o.Dirs, "elsewhere" // a runtime with the same name
 	})
 	ctx := deadline(t)
 	p, set := parse(t, `
@@ -271,7 +271,7 @@ func TestPodsOfTwoRuntimesShareADirectory(t *testing.T) {
 	if _, err := other.GarbageCollect(ctx, DefaultGCPolicy(), Sources{}); err != nil {
 		t.Fatal(err)
 	}
-	there(true) // also after a collection on the runtime that has it no longer
+	there(true) // also after garbage collection on the runtime that has removed the pod
 	if err := f.Remove(ctx, p, f.status(t, p), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +294,7 @@ func TestPodsOfTwoRuntimesShareADirectory(t *testing.T) {
 	there(false)
 }
 
-// TestGarbageCollectDirectories has directories of pods that the runtime lost.
+// TestGarbageCollectDirectories collects the directories of pods that the runtime has lost.
 func TestGarbageCollectDirectories(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -337,12 +337,12 @@ func TestGarbageCollectDirectories(t *testing.T) {
 	}
 }
 
-// onDisk has images on the root file system.
+// onDisk answers ImageFsInfo with the root file system.
 func onDisk() (proto.Message, error) {
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/"}}}}, nil
 }
 
-// TestSandboxImageStays: the sandbox image is kept, although it is unused in the runtime's lists.
+// TestSandboxImageStays: the sandbox image is kept, although no listed container uses it.
 func TestSandboxImageStays(t *testing.T) {
 	t.Parallel()
 	for _, told := range []string{"pause:1", ""} {
@@ -352,8 +352,8 @@ func TestSandboxImageStays(t *testing.T) {
 			}})
 		})
 		pause := f.stub.AddImage("pause:1")
-		f.stub.Image("pause:1", func(i *runtimeapi.Image) { i.Size = 1 << 40 }) // the first to go
-		g, err := f.PlanImages(t.Context(), ImagePolicy{})                      // all may go
+		f.stub.Image("pause:1", func(i *runtimeapi.Image) { i.Size = 1 << 40 }) // the largest image is removed first
+		g, err := f.PlanImages(t.Context(), ImagePolicy{})                      // all unused images
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -364,7 +364,7 @@ func TestSandboxImageStays(t *testing.T) {
 	}
 }
 
-// TestMountedImageStays: a mounted image is kept, by any of its names.
+// TestMountedImageStays: a mounted image is kept, whichever of its names the mount has.
 func TestMountedImageStays(t *testing.T) {
 	t.Parallel()
 	for _, mounted := range []string{"model:1", "its id", "busybox:1"} {
@@ -384,7 +384,7 @@ func TestMountedImageStays(t *testing.T) {
 			t.Fatal(err)
 		}
 		model := f.stub.AddImage("model:1")
-		f.stub.Image("model:1", func(i *runtimeapi.Image) { i.Size = 1 << 40 }) // the first to go
+		f.stub.Image("model:1", func(i *runtimeapi.Image) { i.Size = 1 << 40 }) // the largest image is removed first
 		ref = mounted
 		if ref == "its id" {
 			ref = model
@@ -400,7 +400,7 @@ func TestMountedImageStays(t *testing.T) {
 	}
 }
 
-// TestImageComesIntoUse between the plan and its removal: by a new container, and as a volume of one.
+// TestImageComesIntoUse: a container or an image volume starts to use an image between the plan and the removal.
 func TestImageComesIntoUse(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(o *Options) { o.answer(map[string]func() (proto.Message, error){"ImageFsInfo": onDisk}) })
@@ -430,7 +430,7 @@ func TestImageComesIntoUse(t *testing.T) {
 	}
 }
 
-// TestImagesInUse counts what containers, image volumes and the runtime itself refer to, by each name.
+// TestImagesInUse: images of containers, of image volumes and of the runtime itself are in use, by each of their names.
 func TestImagesInUse(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(o *Options) {
@@ -477,7 +477,7 @@ func TestImagesOfSandboxes(t *testing.T) {
 	}
 }
 
-// TestALoopReportsWhatKeepsImages: a failed image collection is reported, unless the disk is on another host.
+// TestALoopReportsWhatKeepsImages: a Loop reports a failed image collection, unless the images are on another host.
 func TestALoopReportsWhatKeepsImages(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -501,8 +501,7 @@ func TestALoopReportsWhatKeepsImages(t *testing.T) {
 	}
 }
 
-// TestALockThatCannotBeGivenBackIsAnError has somebody remove the lock of a pod meanwhile: two could
-// work on the pod then.
+// TestALockThatCannotBeGivenBackIsAnError: releasing a removed lock fails, because two processes may have used the pod.
 func TestALockThatCannotBeGivenBackIsAnError(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -513,7 +512,7 @@ func TestALockThatCannotBeGivenBackIsAnError(t *testing.T) {
 	}
 }
 
-// TestImagesInUseByAnyName: an image is used by whichever of its names a container has.
+// TestImagesInUseByAnyName: a container may refer to its image by any name of the image.
 func TestImagesInUseByAnyName(t *testing.T) {
 	t.Parallel()
 	const digest = "sha256:302682008092251e8c62a3dba65aae530bc413f0528f73130bbdf5e97485a3b1"

@@ -18,7 +18,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// TestHooksDoNotFollowToOtherHosts: a container's redirect must not send the hook's headers to another host.
+// TestHooksDoNotFollowToOtherHosts: a redirect must not send the headers of a hook to another host.
 func TestHooksDoNotFollowToOtherHosts(t *testing.T) {
 	t.Parallel()
 	elsewhere := 0
@@ -64,8 +64,7 @@ func TestHooksDoNotFollowToOtherHosts(t *testing.T) {
 	}
 }
 
-// TestLongAnswersAreCut: what a container's server answers is part of an event, which describe
-// reads again.
+// TestLongAnswersAreCut: the response to an HTTP hook is truncated, because it becomes part of an event.
 func TestLongAnswersAreCut(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 32<<10)

@@ -13,7 +13,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// atOnce fails a test in which a call waits for what a container does not do.
+// atOnce fails the test if call blocks.
 func atOnce(t *testing.T, what string, call func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -23,13 +23,13 @@ func atOnce(t *testing.T, what string, call func()) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second): // the kernel ends a lease after 45 s
+	case <-time.After(20 * time.Second): // less than the 45 s after which the kernel breaks a lease
 		t.Fatalf("%s: still waiting", what)
 	}
 }
 
-// TestHostsFileOfAHostileContainer writes the hosts file again after a container, which has it
-// mounted, has made of it what it can; and refuses what no container could put there.
+// TestHostsFileOfAHostileContainer: the hosts file is rewritten in place after a container has changed its size and
+// mode. A lease is an error. So are a link and a pipe, which a container cannot create there. No error blocks.
 func TestHostsFileOfAHostileContainer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -101,7 +101,8 @@ func TestHostsFileOfAHostileContainer(t *testing.T) {
 	}
 }
 
-// TestMessagesOfAHostileContainer reads what a container put in the place of its message and log.
+// TestMessagesOfAHostileContainer: a container has replaced its message file or log with a link, a pipe, a huge file or
+// a directory.
 func TestMessagesOfAHostileContainer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

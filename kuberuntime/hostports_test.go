@@ -11,8 +11,8 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// TestHostPortsHaveOnePod: a second pod is refused until the first is gone, also if another tool created the first. The
-// error names the first pod.
+// TestHostPortsHaveOnePod: a second pod with the same host port fails until the first pod is removed, also if another
+// tool created the first pod. The error names the first pod.
 func TestHostPortsHaveOnePod(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

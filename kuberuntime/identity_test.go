@@ -23,7 +23,8 @@ func (o *Options) tells(config string, args ...any) {
 	}})
 }
 
-// TestOneEngineReachedInTwoWays is one runtime, and two engines with one id are two.
+// TestOneEngineReachedInTwoWays: an engine with two endpoints is the same runtime. Two engines with the same ID are
+// different runtimes.
 func TestOneEngineReachedInTwoWays(t *testing.T) {
 	t.Parallel()
 	const engine = `{"engineID": "E", "dockerRootDir": %q}`
@@ -72,7 +73,7 @@ func TestOneEngineReachedInTwoWays(t *testing.T) {
 	}
 }
 
-// TestSocketsByTheirFile: a runtime without a name for itself is known by its socket, also through links and mounts.
+// TestSocketsByTheirFile: a runtime without an ID is identified by its socket, also through links and mounts.
 func TestSocketsByTheirFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -93,7 +94,7 @@ func TestSocketsByTheirFile(t *testing.T) {
 	}
 }
 
-// TestRecordsOfManyProcesses: each process adds its runtime to a record, and all are kept.
+// TestRecordsOfManyProcesses: concurrent processes add their runtimes to a record. The record keeps all of them.
 func TestRecordsOfManyProcesses(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -122,7 +123,8 @@ func TestRecordsOfManyProcesses(t *testing.T) {
 	}
 }
 
-// TestBandwidthAnnotations: the sandbox gets the annotations. On the engine's bridge they have no effect.
+// TestBandwidthAnnotations: the sandbox gets the annotations. On the engine's bridge they have no effect and cause a
+// warning.
 func TestBandwidthAnnotations(t *testing.T) {
 	t.Parallel()
 	for plugin, warns := range map[string]int{"bridge": 1, "cni": 0, "": 0} {

@@ -18,12 +18,12 @@ func loginSecret(user string) *v1.Secret {
 	return &v1.Secret{Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(text)}}
 }
 
-// TestHostCredentialsThatCannotBeRead: a broken credential helper does not block other credentials. It is reported once if
-// all fail.
+// TestHostCredentialsThatCannotBeRead: a broken credential helper does not block other credentials. If all credentials
+// fail, the error reports the helper once.
 func TestHostCredentialsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		good string // the user whose login is right, "" for none
+		good string // the user with a valid login, "" if all logins fail
 		want string
 	}{
 		"a secret is right": {"second", ""},

@@ -17,7 +17,7 @@ import (
 	"github.com/crishim/crishim/logfile"
 )
 
-// TestInterfaces calls what a library's user would through the interfaces.
+// TestInterfaces calls the methods of the interfaces as a user of the library does.
 func TestInterfaces(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -86,7 +86,7 @@ func TestAPIVersionIsKeptForAMinute(t *testing.T) {
 	t.Parallel()
 	var later atomic.Int64
 	f := newFixture(t, func(o *Options) { o.Now = func() time.Time { return time.Unix(later.Load(), 0) } })
-	for _, step := range []struct{ at, calls int }{{0, 1}, {59, 1}, {60, 2}, {119, 2}, {120, 3}, {30, 4}, {31, 4}} { // the clock is put back
+	for _, step := range []struct{ at, calls int }{{0, 1}, {59, 1}, {60, 2}, {119, 2}, {120, 3}, {30, 4}, {31, 4}} { // includes a clock that is set back
 		later.Store(int64(step.at))
 		if got, err := f.APIVersion(t.Context()); got != "v1" || err != nil {
 			t.Errorf("after %d s: got %q, %v", step.at, got, err)
@@ -114,8 +114,8 @@ func TestNewRefusesOtherVersions(t *testing.T) {
 	}
 }
 
-// TestInstrumented: every call has the kubelet's name, what is to be gone may be gone, and answers without
-// what the CRI promises are errors.
+// TestInstrumented: calls have the kubelet's metric names. Stopping or removing a missing object succeeds. A response
+// without a field that the CRI requires is an error.
 func TestInstrumented(t *testing.T) {
 	t.Parallel()
 	gone := func() (proto.Message, error) { return nil, status.Error(codes.NotFound, "gone") }

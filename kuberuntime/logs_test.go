@@ -45,7 +45,7 @@ func TestRotateLogs(t *testing.T) {
 	var path string
 	f := newFixture(t, func(o *Options) {
 		o.Now = func() time.Time { return time.Unix(seconds.Add(1), 0) }
-		// As a runtime that writes its logs itself.
+		// Like a runtime that writes its own logs.
 		o.answer(map[string]func() (proto.Message, error){"ReopenContainerLog": func() (proto.Message, error) {
 			return &runtimeapi.ReopenContainerLogResponse{}, os.WriteFile(path, nil, 0o600)
 		}})
@@ -74,7 +74,7 @@ func TestRotateLogs(t *testing.T) {
 	for _, step := range []struct {
 		name       string
 		size       int
-		asked      bool // the runtime, about the container
+		asked      bool // whether the runtime is asked for the container's status
 		files      int
 		compressed int
 	}{
@@ -125,7 +125,8 @@ func TestRotateLogsThatBelongToTheEngine(t *testing.T) {
 	}
 }
 
-// TestCompressedLogs: the compressed log has every line, and the incomplete file of an interrupted compression goes.
+// TestCompressedLogs: the compressed log has every line, and the incomplete file of an interrupted compression is
+// removed.
 func TestCompressedLogs(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.log")

@@ -23,8 +23,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// TestWorkerRests: a pod whose deadline has passed leaves nothing to do, and is not looked
-// at again and again.
+// TestWorkerRests: a worker does not poll a pod after its deadline has passed.
 func TestWorkerRests(t *testing.T) {
 	t.Parallel()
 	var late atomic.Int64
@@ -40,14 +39,15 @@ func TestWorkerRests(t *testing.T) {
 		t.Errorf("before the deadline: next look in %s", next)
 	}
 	late.Store(int64(time.Hour))
-	for range 2 { // the first stops it
+	for range 2 { // the first step stops the pod
 		if next, _ := w.step(t.Context()); next < retryPeriod {
 			t.Errorf("after the deadline: next look in %s", next)
 		}
 	}
 }
 
-// TestRoundsAreMeasured as the kubelet's: each of a worker by what it was for, and how long a pod took to run.
+// TestRoundsAreMeasured: as in the kubelet, metrics have the duration of each step by operation, and the time until a
+// pod runs.
 func TestRoundsAreMeasured(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
@@ -61,7 +61,7 @@ func TestRoundsAreMeasured(t *testing.T) {
 	now = now.Add(3 * time.Second)
 	w.step(t.Context()) // create
 	now = now.Add(4 * time.Second)
-	w.step(t.Context()) // sync: it runs
+	w.step(t.Context()) // sync: the pod runs
 	w.step(t.Context())
 	w.update(desired{p.DeepCopy(), set})
 	w.step(t.Context())
@@ -120,18 +120,18 @@ func TestRetriesBackOff(t *testing.T) {
 	}
 }
 
-// runtimeCondition is one, which is met while the flag is not set.
+// runtimeCondition returns a condition that is true while no is false.
 func runtimeCondition(name string, no *atomic.Bool) *runtimeapi.RuntimeCondition {
 	return &runtimeapi.RuntimeCondition{Type: name, Status: !no.Load(), Reason: "Why", Message: "it is so"}
 }
 
-// TestLoopWaitsForTheRuntime, or for its network, and says so once.
+// TestLoopWaitsForTheRuntime: a Loop waits for the runtime or its network, and reports that once.
 func TestLoopWaitsForTheRuntime(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		what    string
 		network bool
-		runs    string // meanwhile
+		runs    string // the pod that runs without the condition
 	}{{"runtime", false, ""}, {"network", true, "host"}} {
 		t.Run(c.what, func(t *testing.T) {
 			t.Parallel()
@@ -175,7 +175,7 @@ func TestLoopWaitsForTheRuntime(t *testing.T) {
 	}
 }
 
-// TestLoopWakesPodsWhenTheRuntimeIsBack: they may be in a long wait after failures.
+// TestLoopWakesPodsWhenTheRuntimeIsBack: pods may be in a long back-off after failures.
 func TestLoopWakesPodsWhenTheRuntimeIsBack(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -208,7 +208,7 @@ func TestLoopWakesPodsWhenTheRuntimeIsBack(t *testing.T) {
 	}
 }
 
-// A manifest that describe or another tool wrote does not decide who manages its pod.
+// Annotations in a manifest from describe or another tool do not set the owner of the pod.
 func TestAManifestChoosesNoOwner(t *testing.T) {
 	t.Parallel()
 	for _, directory := range []string{"", "/ours"} {
@@ -223,8 +223,8 @@ func TestAManifestChoosesNoOwner(t *testing.T) {
 	}
 }
 
-// TestLoopCollectsItsOwnOnly: dead containers and sandboxes of others, and directories of pods that
-// apply makes, are not its business.
+// TestLoopCollectsItsOwnOnly: a Loop keeps the dead containers and sandboxes of other owners, and the directories of
+// pods from apply.
 func TestLoopCollectsItsOwnOnly(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -279,13 +279,13 @@ func TestLoopCollectsItsOwnOnly(t *testing.T) {
 	if diff := cmp.Diff([]string{"container default/ours/main", "sandbox default/ours", "pod directory default/ours"}, collect()); diff != "" {
 		t.Error(diff)
 	}
-	live["lost-ours"] = true // wanted: about to be made
+	live["lost-ours"] = true // a wanted pod, not yet created
 	if got := collect(); len(got) != 2 {
 		t.Errorf("got %v, want nothing of a pod that is wanted", got)
 	}
 }
 
-// looped is a fixture with a directory and a loop that runs over it.
+// looped is a fixture with a directory and a running Loop on it.
 type looped struct {
 	*fixture
 	t         *testing.T
@@ -335,7 +335,7 @@ func (l *looped) write(name, text string) {
 	}
 }
 
-// until waits for the runtime's pods to be as wanted.
+// until waits until ok returns true for the pods of the runtime.
 func (l *looped) until(what string, ok func([]*pod.Pod) bool) []*pod.Pod {
 	l.t.Helper()
 	ctx := deadline(l.t)
@@ -375,7 +375,7 @@ func staticPod(name, image string) string {
 	return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {terminationGracePeriodSeconds: 1, containers: [{name: main, image: '" + image + "'}]}\n"
 }
 
-// TestLoop follows a directory through its life.
+// TestLoop changes a directory step by step and waits for the pods to follow.
 func TestLoop(t *testing.T) {
 	t.Parallel()
 	l := newLooped(t)
@@ -414,11 +414,11 @@ func TestLoop(t *testing.T) {
 	}
 	l.write("c.yaml", staticPod("c", "busybox:1"))
 	l.until("c, and b gone although another file has a problem", others(running("a", "c")))
-	l.write("c.yaml", "") // as `generate > c.yaml` does
+	l.write("c.yaml", "") // as `generate > c.yaml` does at first
 	l.write("d.yaml", staticPod("d", "busybox:1"))
 	l.until("d, and c although its file is empty", others(running("a", "c", "d")))
 
-	// The next sync has not seen what was in c.yaml.
+	// The next sync has not seen the content of c.yaml.
 	l.stop()
 	if err := os.Remove(filepath.Join(l.directory, "d.yaml")); err != nil {
 		t.Fatal(err)
@@ -449,7 +449,7 @@ func TestLoop(t *testing.T) {
 	}
 }
 
-// Commands look whether a sync has a directory. A sync that starts at that moment must not fail.
+// Commands check whether a sync runs on a directory. A sync that starts at the same time must not fail.
 func TestLookingAtADirectoryStopsNoLoop(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -484,7 +484,7 @@ func TestLookingAtADirectoryStopsNoLoop(t *testing.T) {
 	}
 }
 
-// TestOnceEnds: a directory that goes away or never comes to rest ends the wait, and no pod is removed.
+// TestOnceEnds: the wait ends if the directory disappears or keeps changing. No pod is removed.
 func TestOnceEnds(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct {

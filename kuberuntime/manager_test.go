@@ -64,7 +64,7 @@ func newFixture(t *testing.T, change ...func(*Options)) *fixture {
 		c(&o)
 	}
 	if o.Now != nil {
-		now = o.Now // one clock for both
+		now = o.Now // the runtime and the manager share a clock
 	}
 	f.Manager, err = New(t.Context(), o)
 	if err != nil {
@@ -74,10 +74,10 @@ func newFixture(t *testing.T, change ...func(*Options)) *fixture {
 	return f
 }
 
-// answering is a connection on which some calls have other answers than the runtime's.
+// answering is a connection that replaces the runtime's answers to some calls.
 type answering struct {
 	grpc.ClientConnInterface
-	answers map[string]func() (proto.Message, error) // by method; without a message it is the runtime's after all
+	answers map[string]func() (proto.Message, error) // by method; a nil message means the runtime's answer
 }
 
 func (a answering) Invoke(ctx context.Context, method string, req, resp any, opts ...grpc.CallOption) error {
@@ -93,12 +93,12 @@ func (a answering) Invoke(ctx context.Context, method string, req, resp any, opt
 	return a.ClientConnInterface.Invoke(ctx, method, req, resp, opts...)
 }
 
-// answer has both of the runtime's services answer in another way.
+// answer replaces answers of both services.
 func (o *Options) answer(answers map[string]func() (proto.Message, error)) {
 	o.Runtime, o.Image = answering{o.Runtime, answers}, answering{o.Image, answers}
 }
 
-// Up waits for the end of what is meant to end, or only until all was started.
+// Up calls Manager.Up with UntilDone if wait is true, else with UntilStarted.
 func (f *fixture) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, wait bool) (*plan.View, error) {
 	until := UntilStarted
 	if wait {
@@ -133,7 +133,7 @@ func (f *fixture) reasons() []string {
 	return slices.Clone(f.events)
 }
 
-// changes are the calls that changed something, in order.
+// changes returns the calls that changed something, in order.
 func (f *fixture) changes() []string {
 	var out []string
 	for _, call := range f.stub.Calls() {
@@ -168,7 +168,7 @@ func parse(t *testing.T, spec string) (*v1.Pod, *manifest.Set) {
 	return set.Pods[0].Pod, set
 }
 
-// deadline is for what must come at all; nothing here waits for it to pass.
+// deadline returns a context for events that must happen. No test waits for its end.
 func deadline(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
@@ -232,7 +232,7 @@ func TestUpAndRemove(t *testing.T) {
 	}
 }
 
-// stopped are the names of the containers that were stopped, in order.
+// stopped returns the names of the stopped containers, in order.
 func (f *fixture) stopped(status *pod.Status) []string {
 	var out []string
 	for _, call := range f.stub.Calls() {
@@ -247,8 +247,7 @@ func (f *fixture) stopped(status *pod.Status) []string {
 	return out
 }
 
-// TestKillPodOrder has all preStop hooks run at the same time, and then the sidecars stop
-// in reverse order.
+// TestKillPodOrder: preStop hooks of regular containers run at the same time. Then sidecars stop in reverse order.
 func TestKillPodOrder(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -355,7 +354,7 @@ func TestUpFailures(t *testing.T) {
 	}
 }
 
-// TestUpRepairs has the endpoint fail in the middle; the second Up finishes the work.
+// TestUpRepairs: a call fails during the first Up. The second Up completes the pod.
 func TestUpRepairs(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -411,11 +410,11 @@ func TestCrashBackOff(t *testing.T) {
 	step := func() SyncResult { return f.SyncPod(t.Context(), p, set, f.status(t, p)) }
 	step()
 	f.stub.Exit(f.status(t, p).Container("a").ID, 1)
-	if r := step(); r.Err != nil { // the first crash starts it again at once
+	if r := step(); r.Err != nil { // after its first crash, a container restarts at once
 		t.Fatal(r.Err)
 	}
 	f.stub.Exit(f.status(t, p).Container("a").ID, 1)
-	// Its end has the stub's real clock; put ours there, so that the back-off counts from it.
+	// FinishedAt comes from the stub's real clock. Set the manager's clock to it, because the back-off counts from it.
 	ended := f.status(t, p).Container("a").FinishedAt
 	mu.Lock()
 	clock = ended
@@ -424,7 +423,7 @@ func TestCrashBackOff(t *testing.T) {
 	if !errors.Is(r.Err, ErrCrashLoopBackOff) || r.RetryAfter <= 0 || !r.OnlyBackOff() {
 		t.Fatalf("got %v after %s, want a back-off", r.Err, r.RetryAfter)
 	}
-	step() // looked at again, it is no news
+	step() // a second step does not repeat the event
 	if n := len(slices.DeleteFunc(f.reasons(), func(r string) bool { return r != "a "+EventBackOff })); n != 1 {
 		t.Errorf("told %d times of one back-off", n)
 	}
@@ -439,7 +438,8 @@ func TestCrashBackOff(t *testing.T) {
 	}
 }
 
-// TestLeftLogsAreNoRestarts has a log directory that an earlier pod left: its logs stay, and the new pod begins with 0 restarts.
+// TestLeftLogsAreNoRestarts: the log directory has logs of an earlier pod. The logs stay, and the new pod begins with 0
+// restarts.
 func TestLeftLogsAreNoRestarts(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -463,7 +463,7 @@ func TestLeftLogsAreNoRestarts(t *testing.T) {
 	}
 }
 
-// TestDeadline has a pod that ended in time and a pod that did not.
+// TestDeadline covers a pod that ends in time and a pod that runs past its deadline.
 func TestDeadline(t *testing.T) {
 	t.Parallel()
 	for _, inTime := range []bool{true, false} {
@@ -493,7 +493,8 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// TestDeadlineSurvivesAReplacedSandbox: it counts from the first sandbox, also when that is collected.
+// TestDeadlineSurvivesAReplacedSandbox: the deadline counts from the first sandbox, also after garbage collection of
+// that sandbox.
 func TestDeadlineSurvivesAReplacedSandbox(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -515,7 +516,7 @@ func TestDeadlineSurvivesAReplacedSandbox(t *testing.T) {
 	if left := f.untilDeadline(p, f.status(t, p)); left > first.Started().Add(300*time.Second).Sub(f.o.Now()) {
 		t.Errorf("%s are left, more than from the first start on", left)
 	}
-	for _, sandbox := range f.status(t, p).Sandboxes { // when nothing of it is left it starts anew
+	for _, sandbox := range f.status(t, p).Sandboxes { // without any sandbox, the pod starts again
 		if _, err := f.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: sandbox.GetId()}); err != nil {
 			t.Fatal(err)
 		}
@@ -529,8 +530,8 @@ func TestDeadlineSurvivesAReplacedSandbox(t *testing.T) {
 	}
 }
 
-// TestBackOffOfKilledContainers: a container that its probes kill again and again backs off
-// too, counted from the end before.
+// TestBackOffOfKilledContainers: a container that is killed repeatedly because of its probes also backs off. The
+// back-off counts from its last end.
 func TestBackOffOfKilledContainers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -542,7 +543,7 @@ func TestBackOffOfKilledContainers(t *testing.T) {
 		s := f.status(t, p)
 		ended := *s.Container("a")
 		ended.State, ended.FinishedAt = runtimeapi.ContainerState_CONTAINER_EXITED, time.Now()
-		s.Container("a").Hash++ // as good a reason to kill it as a probe
+		s.Container("a").Hash++ // a changed hash kills the container, as a failed probe does
 		s.Containers = append(s.Containers, &ended)
 		return f.SyncPod(t.Context(), p, set, s)
 	}
@@ -554,7 +555,7 @@ func TestBackOffOfKilledContainers(t *testing.T) {
 	}
 }
 
-// TestDescribe has a process that did not follow the pod tell its readiness.
+// TestDescribe: a process that did not run the pod's probes describes the pod's readiness.
 func TestDescribe(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -563,7 +564,7 @@ func TestDescribe(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.stub.Exit(f.status(t, p).Container("b").ID, 3)
-	// A state that cannot be read does not keep the rest from being told.
+	// An unreadable state does not prevent the rest of the description.
 	if err := os.WriteFile(filepath.Join(f.o.Dirs.Pod(string(p.UID)), "state-0.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -581,8 +582,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestDescribeSaysWhyContainersWait: the reasons come from the events that were kept.
-// A container that debugs another is not of its pod.
+// TestDescribeAPodThatIsDebugged: a debug container is described as an ephemeral container.
 func TestDescribeAPodThatIsDebugged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -607,6 +607,7 @@ func TestDescribeAPodThatIsDebugged(t *testing.T) {
 	}
 }
 
+// TestDescribeSaysWhyContainersWait: the reasons come from the recorded events.
 func TestDescribeSaysWhyContainersWait(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(o *Options) {
@@ -658,7 +659,7 @@ func TestDescribeSaysWhyContainersWait(t *testing.T) {
 	if got := reasons(); got != "a: ended, b: ErrImageNeverPull, c: ErrImagePull" {
 		t.Errorf("after an end: %s", got)
 	}
-	sync() // the first restart is at once
+	sync() // the first restart has no back-off
 	f.stub.Exit(f.status(t, p).Container("a").ID, 3)
 	sync()
 	if got := reasons(); got != "a: CrashLoopBackOff after an end, b: ErrImageNeverPull, c: ImagePullBackOff" {
@@ -666,7 +667,7 @@ func TestDescribeSaysWhyContainersWait(t *testing.T) {
 	}
 }
 
-// TestUpStartsEphemeralContainers, which a sandbox that is new does not have yet.
+// TestUpStartsEphemeralContainers: Up also starts the ephemeral containers of a new sandbox.
 func TestUpStartsEphemeralContainers(t *testing.T) {
 	t.Parallel()
 	for _, wait := range []bool{false, true} {

@@ -10,8 +10,8 @@ import (
 	"github.com/crishim/crishim/kuberuntime/plan"
 )
 
-// TestRuntimeErrorsAreNoProbeFailures: while the runtime cannot run a probe's command, that says
-// nothing about the container. A command that fails does.
+// TestRuntimeErrorsAreNoProbeFailures: a command that the runtime cannot run is not a failed probe. A command that
+// fails is.
 func TestRuntimeErrorsAreNoProbeFailures(t *testing.T) {
 	t.Parallel()
 	cases := []struct {

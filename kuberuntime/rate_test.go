@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// TestPullsBeyondTheRate fail, for somebody who comes back later, or wait for their turn.
+// TestPullsBeyondTheRate: a pull beyond the rate fails, or waits with PullsWait.
 func TestPullsBeyondTheRate(t *testing.T) {
 	t.Parallel()
 	for _, wait := range []bool{false, true} {
 		t.Run(fmt.Sprint("wait ", wait), func(t *testing.T) {
 			t.Parallel()
-			qps := 1e-6 // a token in eleven days
+			qps := 1e-6 // one pull in eleven days
 			if wait {
 				qps = 100
 			}
@@ -36,7 +36,7 @@ func TestPullsBeyondTheRate(t *testing.T) {
 	}
 }
 
-// TestPullThatWaitsEndsWithItsContext although its turn is far away.
+// TestPullThatWaitsEndsWithItsContext: a waiting pull ends with its context.
 func TestPullThatWaitsEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(o *Options) { o.PullQPS, o.PullBurst, o.PullsWait = 1e-6, 1, true })

@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// attempts are those of a container, the newest first: its number, and "dead" where it is.
+// attempts lists the attempts of a container, the newest first: the number, and "dead" if the attempt does not run.
 func (f *fixture) attempts(t *testing.T, p *v1.Pod, name string) string {
 	t.Helper()
 	var out []string
@@ -29,8 +29,8 @@ func (f *fixture) attempts(t *testing.T, p *v1.Pod, name string) string {
 	return strings.Join(out, ", ")
 }
 
-// TestPruneKeepsTheNewestDeadAttempt of init containers and sidecars: a running one beside it is
-// no reason to remove it. Back-offs, logs --previous and the last state need it.
+// TestPruneKeepsTheNewestDeadAttempt: the newest dead attempt of an init container or sidecar is kept, also if a newer
+// attempt runs. Back-offs, logs --previous and the last state need it.
 func TestPruneKeepsTheNewestDeadAttempt(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -61,7 +61,8 @@ func TestPruneKeepsTheNewestDeadAttempt(t *testing.T) {
 	}
 }
 
-// TestLogsGoWithTheirAttempt: the log, what rotation made of it and its link, of our own pods only.
+// TestLogsGoWithTheirAttempt: removing an attempt removes its log, its rotated logs and its link, but only for pods of
+// crishim.
 func TestLogsGoWithTheirAttempt(t *testing.T) {
 	t.Parallel()
 	for _, ours := range []bool{true, false} {
@@ -126,7 +127,7 @@ func TestLogsGoWithTheirAttempt(t *testing.T) {
 	}
 }
 
-// TestDeleteContainerRefusesARunningOne, which a runtime would kill.
+// TestDeleteContainerRefusesARunningOne: the runtime would kill a running container.
 func TestDeleteContainerRefusesARunningOne(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -6,7 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestUpFollowsRestartRules: an exit code of a rule starts the container again in a pod that never restarts, and another one ends it.
+// TestUpFollowsRestartRules: in a pod with restart policy Never, an exit code in a rule restarts the container. Another
+// exit code ends it.
 func TestUpFollowsRestartRules(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -15,7 +15,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// state waits until a pod's state is as wanted.
+// state waits until done returns true for a pod's state.
 func (f *fixture) state(t *testing.T, uid string, done func(*PodState) bool) *PodState {
 	t.Helper()
 	ctx := deadline(t)
@@ -33,7 +33,7 @@ func (f *fixture) state(t *testing.T, uid string, done func(*PodState) bool) *Po
 	}
 }
 
-// TestStateOfProbes: another process sees the results of a pod's probes for as long as they are made.
+// TestStateOfProbes: another process sees the results of a pod's probes while the probes run.
 func TestStateOfProbes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -66,7 +66,7 @@ func TestStateOfProbes(t *testing.T) {
 	}
 }
 
-// TestStateOfWaiting: a container in its back-off waits with its reason, until it is started.
+// TestStateOfWaiting: the state of a container in its back-off has the reason until the container starts.
 func TestStateOfWaiting(t *testing.T) {
 	t.Parallel()
 	at := time.Now()
@@ -85,17 +85,17 @@ func TestStateOfWaiting(t *testing.T) {
 		t.Errorf("after the first step: %s", diff)
 	}
 	f.stub.Exit(f.status(t, p).Container("a").ID, 1)
-	step() // starts it again
+	step() // restarts a
 	at = at.Add(time.Second)
 	f.stub.Exit(f.status(t, p).Container("a").ID, 1)
-	step() // waits
+	step() // a is in its back-off
 	a := f.state(t, "u1", func(*PodState) bool { return true }).Container("a")
 	wantA := &ContainerState{Name: "a", Restarts: 1, ExitCode: new(1), Waiting: "CrashLoopBackOff", Message: "back-off 10s restarting failed container a", NextTry: at.Add(10 * time.Second)}
 	if diff := cmp.Diff(wantA, a, cmpopts.IgnoreFields(ContainerState{}, "ID", "Sandbox", "StartedAt"), cmpopts.EquateApproxTime(time.Millisecond)); diff != "" {
 		t.Error(diff)
 	}
 	at = at.Add(11 * time.Second)
-	step() // starts it
+	step() // starts a
 	step()
 	if a := f.state(t, "u1", func(*PodState) bool { return true }).Container("a"); a.Waiting != "" || !a.Ready || a.Restarts != 2 {
 		t.Errorf("started again, got %+v", a)
@@ -107,8 +107,8 @@ func TestStateOfWaiting(t *testing.T) {
 	}
 }
 
-// TestHostileStateFiles: what a container that was given the pod's directory puts there is not waited for, not followed, and
-// not read without an end.
+// TestHostileStateFiles: a container has access to the pod's directory and replaces state files. Reading does not
+// block, does not follow links, and has a size limit.
 func TestHostileStateFiles(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -164,8 +164,7 @@ func TestHostileStateFiles(t *testing.T) {
 	}
 }
 
-// A runtime's state goes with its pod, also where a container made a directory of it, and with it what names of one
-// runtime left.
+// Removing a pod removes its state files, also if a container has replaced them with directories.
 func TestStateFilesThatAreDirectoriesAreRemoved(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -200,8 +199,8 @@ func TestStateFilesThatAreDirectoriesAreRemoved(t *testing.T) {
 	}
 }
 
-// A runtime with a socket at two paths has several states of a pod. ReadState returns the locked state, else the newest,
-// and ignores damaged files.
+// A runtime with a socket at two paths has two state files of a pod. ReadState returns the locked state, or else the
+// newest, and ignores damaged files.
 func TestTheNewestStateOfARuntimeIsRead(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -216,7 +215,7 @@ func TestTheNewestStateOfARuntimeIsRead(t *testing.T) {
 		if err := os.WriteFile(file, []byte(`{"sandbox":"s","phase":"`+phase+`"}`), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Chtimes(file, now, now.Add(time.Duration(i%2)*time.Hour)); err != nil { // Running is the newest
+		if err := os.Chtimes(file, now, now.Add(time.Duration(i%2)*time.Hour)); err != nil { // Running is the newest state
 			t.Fatal(err)
 		}
 	}

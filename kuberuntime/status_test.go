@@ -8,7 +8,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// A pod of runp may have no label: what GetPods finds can be described and removed.
+// A pod from runp may have no labels. GetPods lists it, and it can be described and removed.
 func TestStatusOfAPodWithoutLabels(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -36,7 +36,7 @@ func TestStatusOfAPodWithoutLabels(t *testing.T) {
 	}
 }
 
-// Without an annotation, as in a pod of runp, the attempt is the number of restarts.
+// Without the restart count annotation, as in a pod from runp, the attempt number is the number of restarts.
 func TestRestartsOfAContainerWithoutAnnotations(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

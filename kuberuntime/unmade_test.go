@@ -17,7 +17,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// TestFindUnmade: a record belongs to an unmade pod, or to a pod that another tool removed.
+// TestFindUnmade: a record belongs to a pod without a sandbox, or to a pod that another tool has removed.
 func TestFindUnmade(t *testing.T) {
 	t.Parallel()
 	d := pod.Dirs{Root: t.TempDir()}
@@ -59,7 +59,7 @@ func TestFindUnmade(t *testing.T) {
 	}
 }
 
-// TestInvalidManifests: they are known for as long as their sync runs, and each file once.
+// TestInvalidManifests: invalid manifests are listed while their sync runs, each file once.
 func TestInvalidManifests(t *testing.T) {
 	t.Parallel()
 	directory := t.TempDir()

@@ -31,7 +31,8 @@ func upSoon(t *testing.T, up func(context.Context) error) error {
 	return err
 }
 
-// TestUpEndsWithPodsThatHaveEnded has pods that nothing starts again, though not every container tells that.
+// TestUpEndsWithPodsThatHaveEnded: Up returns for pods that do not restart, also if the state of some containers does
+// not show that.
 func TestUpEndsWithPodsThatHaveEnded(t *testing.T) {
 	t.Parallel()
 	const spec = `
@@ -41,7 +42,7 @@ func TestUpEndsWithPodsThatHaveEnded(t *testing.T) {
 `
 	cases := []struct {
 		name, spec string
-		before     func(f *fixture, sandbox, id string) // what happens to the first container
+		before     func(f *fixture, sandbox, id string) // changes the first container or its sandbox
 		want       string
 	}{
 		{"the sandbox ends between init and main containers", spec, func(f *fixture, sandbox, id string) {
@@ -91,7 +92,7 @@ func TestUpEndsWithPodsThatHaveEnded(t *testing.T) {
 	}
 }
 
-// TestUpEndsAtTheDeadline: a pod that would be started again and again is not after its activeDeadlineSeconds.
+// TestUpEndsAtTheDeadline: a crashing pod does not restart after its activeDeadlineSeconds.
 func TestUpEndsAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	var late atomic.Int64
@@ -115,8 +116,7 @@ func TestUpEndsAtTheDeadline(t *testing.T) {
 	}
 }
 
-// TestUpEndsWithItsOwnDeadline: the runtime has the deadline of the call, and may see it
-// before the caller does.
+// TestUpEndsWithItsOwnDeadline: the runtime may see the deadline of a call before Up does.
 func TestUpEndsWithItsOwnDeadline(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -130,8 +130,8 @@ func TestUpEndsWithItsOwnDeadline(t *testing.T) {
 	}
 }
 
-// TestUpEndsJobsWithSidecars: the sidecars are stopped in order when the main containers
-// have ended, and only then the pod has succeeded; nothing stays up.
+// TestUpEndsJobsWithSidecars: after the main containers have ended, the sidecars stop in order. Only then the pod has
+// succeeded, and nothing keeps running.
 func TestUpEndsJobsWithSidecars(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{"Never", "OnFailure"} {
@@ -177,11 +177,11 @@ func TestUpEndsJobsWithSidecars(t *testing.T) {
 	}
 }
 
-// jobs is a fixture whose containers a test ends, one after the other, on a clock of its own.
+// jobs is a fixture with its own clock. Tests end its containers one after the other.
 type jobs struct {
 	*fixture
-	later atomic.Int64 // how far the clock is put forward
-	last  string       // id
+	later atomic.Int64 // offset of the clock
+	last  string       // id of the last container that exit has ended
 }
 
 func newJobs(t *testing.T) *jobs {
@@ -191,7 +191,7 @@ func newJobs(t *testing.T) *jobs {
 	return j
 }
 
-// exit ends the next container of this name with a status, and lets time pass.
+// exit ends the next container of this name with an exit code, and advances the clock.
 func (j *jobs) exit(ctx context.Context, t *testing.T, p *v1.Pod, name string, code int32, later time.Duration) {
 	t.Helper()
 	id := j.last
@@ -203,8 +203,8 @@ func (j *jobs) exit(ctx context.Context, t *testing.T, p *v1.Pod, name string, c
 	j.later.Add(int64(later))
 }
 
-// TestUpWaitsForTheEnd: a pod that is meant to end has come to it, and what its policy
-// restarts was restarted.
+// TestUpWaitsForTheEnd: Up waits for the end of a pod that does not always restart, including the restarts of its
+// policy.
 func TestUpWaitsForTheEnd(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -212,7 +212,7 @@ func TestUpWaitsForTheEnd(t *testing.T) {
 		until        Until
 		ends         []int32
 		phase        v1.PodPhase
-		want         string // of the error
+		want         string // text of the error
 	}{
 		{"Never, well", "Never", UntilDone, []int32{0}, v1.PodSucceeded, ""},
 		{"Never, badly", "Never", UntilDone, []int32{4}, v1.PodFailed, "container a ended with status 4"},
@@ -246,7 +246,7 @@ func TestUpWaitsForTheEnd(t *testing.T) {
 	}
 }
 
-// TestUpTakesNoCrashForReady: a container that ends at once runs for a moment.
+// TestUpTakesNoCrashForReady: a container that crashes at once is running for a moment, but does not count as ready.
 func TestUpTakesNoCrashForReady(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -255,7 +255,7 @@ func TestUpTakesNoCrashForReady(t *testing.T) {
 	var looks atomic.Int32
 	f.stub.Before("ContainerStatus", func(ctx context.Context) {
 		if looks.Add(1) == 1 {
-			return // it is seen running once
+			return // the first list shows the container running
 		}
 		list, err := f.runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 		if err != nil {
@@ -275,8 +275,8 @@ func TestUpTakesNoCrashForReady(t *testing.T) {
 	}
 }
 
-// TestUpEndsCrashLoops with the reason: six starts by default, and with another limit when
-// the caller's time is over.
+// TestUpEndsCrashLoops: by default Up gives up after six starts. Without a limit it ends with its context, and the
+// error has the reason.
 func TestUpEndsCrashLoops(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{"Always", "OnFailure"} {
@@ -300,7 +300,7 @@ func TestUpEndsCrashLoops(t *testing.T) {
 			limited, cancel := context.WithCancelCause(ctx)
 			var looks atomic.Int32
 			f.stub.Before("ListPodSandbox", func(context.Context) {
-				if looks.Add(1) == 3 { // by then it has said what it waits for
+				if looks.Add(1) == 3 { // by then Up has recorded why it waits
 					cancel(errors.New("no time left"))
 				}
 			})

@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestUserNamespaces gives each pod with hostUsers false ids of its own, as long as its directory is there.
+// TestUserNamespaces: each pod with hostUsers: false has its own ids as long as its directory exists.
 func TestUserNamespaces(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, withFeatures(nil, &runtimeapi.RuntimeHandlerFeatures{UserNamespaces: true}))
@@ -29,7 +29,7 @@ func TestUserNamespaces(t *testing.T) {
 		}
 		return p
 	}
-	// sandboxes returns the first id of each sandbox that was made.
+	// sandboxes returns the first id of each created sandbox.
 	sandboxes := func() (firsts []uint32) {
 		for _, call := range f.stub.Calls() {
 			if r, ok := call.Request.(*runtimeapi.RunPodSandboxRequest); ok {
@@ -56,7 +56,7 @@ func TestUserNamespaces(t *testing.T) {
 	if err != nil || string(text) != file {
 		t.Errorf("got %s, %v", text, err)
 	}
-	// A second sandbox of a pod has its ids, a pod that comes after its end gets them, too.
+	// A second sandbox of a pod has the same ids. After the removal of the pod, a new pod gets these ids.
 	f.stub.StopPod(f.status(t, one).Sandbox().GetId())
 	up("one")
 	if err := f.Remove(deadline(t), nil, f.status(t, one), nil); err != nil {
@@ -68,7 +68,7 @@ func TestUserNamespaces(t *testing.T) {
 	}
 }
 
-// TestUserNamespaceThatCannotBeRead: ids that may be another pod's are not given away.
+// TestUserNamespaceThatCannotBeRead: no ids are allocated while an unreadable file may record any range.
 func TestUserNamespaceThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, withFeatures(nil, &runtimeapi.RuntimeHandlerFeatures{UserNamespaces: true}))
