@@ -19,7 +19,7 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 )
 
-// readServe runs serve's flags up to the options.
+// readServe parses serve's flags and configuration file into options.
 func readServe(t *testing.T, config string, args ...string) (*cli.ServeOptions, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "serve.yaml")
@@ -27,7 +27,7 @@ func readServe(t *testing.T, config string, args ...string) (*cli.ServeOptions, 
 		t.Fatal(err)
 	}
 	in := cli.NewInvocation(&cli.Process{LookupEnv: func(string) (string, bool) { return "", false }}, false)
-	// The library has one help flag, to which every app writes.
+	// HideHelp avoids a data race: all apps of the library write to one global help flag.
 	o := cli.NewServeOptions()
 	app := &urfave.App{HideHelp: true, Flags: o.Flags(), Action: func(c *urfave.Context) error { return serve{o, ""}.check(in, c) }}
 	return o, app.RunContext(context.Background(), append([]string{"serve", "--config-file", path}, args...))
@@ -57,8 +57,7 @@ cni-bin-dir: [/a, /b]
 	}
 }
 
-// serveFlagValues is a value for every flag of serve, as it may stand in the file,
-// and what is to be found in the options then.
+// serveFlagValues has a value in the file for every flag of serve, and the expected value in the options.
 var serveFlagValues = map[string]struct {
 	value string
 	got   func(*cli.ServeOptions) any
@@ -90,8 +89,7 @@ var serveFlagValues = map[string]struct {
 	"hairpin-mode":                      {"hairpin-veth", func(o *cli.ServeOptions) any { return o.Shim.Network.Hairpin }, "hairpin-veth"},
 }
 
-// TestServeTakesEveryFlagFromAFile: one file with all of them has the effect of
-// each.
+// TestServeTakesEveryFlagFromAFile: a file with all flags sets every option.
 func TestServeTakesEveryFlagFromAFile(t *testing.T) {
 	t.Parallel()
 	var file strings.Builder
@@ -117,8 +115,7 @@ func TestServeTakesEveryFlagFromAFile(t *testing.T) {
 	}
 }
 
-// A flag's other name is one of the file's too, and what the command line says
-// under either wins.
+// The file accepts both names of a flag. The command line takes precedence, whichever name it uses.
 func TestServeTakesOtherNamesFromAFile(t *testing.T) {
 	t.Parallel()
 	if o, err := readServe(t, "container-runtime-endpoint: /tmp/a.sock"); err != nil || o.Listen != "/tmp/a.sock" {
@@ -157,10 +154,10 @@ func TestServeRefusesABadFile(t *testing.T) {
 	}
 }
 
-// The records are found by the next serve on the same socket, however it is named.
+// The path of the records depends on the socket only, so that the next serve finds the records.
 func TestExecRecordsAreBesideTheSocket(t *testing.T) {
 	t.Parallel()
-	elsewhere := &net.UnixAddr{Name: "/run/.s1/s", Net: "unix"} // where an own socket was made
+	elsewhere := &net.UnixAddr{Name: "/run/.s1/s", Net: "unix"} // the temporary path of a socket that serve creates
 	systemds := &net.UnixAddr{Name: "/run/x.sock", Net: "unix"}
 	for _, c := range []struct {
 		endpoint string
@@ -179,8 +176,8 @@ func TestExecRecordsAreBesideTheSocket(t *testing.T) {
 	}
 }
 
-// TestPackagedSettings holds the file that the packages install against the flags: as it comes it sets
-// nothing, it has a line for each flag, and serve takes each.
+// TestPackagedSettings checks the file that the packages install: the file sets nothing by default, has a line for each
+// flag, and serve accepts all lines.
 func TestPackagedSettings(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile("../../packaging/serve.yaml")
@@ -191,7 +188,7 @@ func TestPackagedSettings(t *testing.T) {
 		t.Errorf("as it comes: %v", err)
 	}
 	lines := regexp.MustCompile(`(?m)^#([a-z-]+): .+$`)
-	// kubenet's settings are refused without it, and its own without a range of addresses.
+	// Settings of kubenet need network-plugin: kubenet.
 	all := strings.ReplaceAll(lines.ReplaceAllStringFunc(string(content), func(line string) string { return line[1:] }), "network-plugin: cni", "network-plugin: kubenet")
 	if _, err := readServe(t, all); err != nil {
 		t.Errorf("all of it: %v", err)

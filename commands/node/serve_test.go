@@ -12,7 +12,7 @@ import (
 )
 
 func TestServeNotifiesSystemd(t *testing.T) {
-	dir, err := os.MkdirTemp("/tmp", "notify") // t.TempDir may be too long for a socket
+	dir, err := os.MkdirTemp("/tmp", "notify") // the path of t.TempDir may be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

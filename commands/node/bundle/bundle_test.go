@@ -21,7 +21,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// plant fills every field of a message, each text with a marker that names the field.
+// plant fills every field of a message. Each text is a marker with the name of the field.
 func plant(m protoreflect.Message, path string) {
 	for i := range m.Descriptor().Fields().Len() {
 		f := m.Descriptor().Fields().Get(i)
@@ -65,8 +65,8 @@ func planted[M interface{ ProtoReflect() protoreflect.Message }](m M, path strin
 
 var marker = regexp.MustCompile(`<[a-zA-Z0-9_.]+>`)
 
-// TestOnlyTheListIsTold plants a marker in every text of the runtime's messages and of the verbose status: in the archive
-// are those on the list, and no others.
+// TestOnlyTheListIsTold: every text in the runtime's messages and verbose status is a marker. The archive contains
+// exactly the markers in the list.
 func TestOnlyTheListIsTold(t *testing.T) {
 	t.Parallel()
 	const spec = `{"runtimeSpec":{"process":{"args":["<info.command>","<info.argument>"],"env":["<info.env.name>=<info.env.value>"],"cwd":"<info.cwd>"},"annotations":{"<info.key>":"<info.value>"}},"config":{"envs":[{"key":"A","value":"<info.config>"}]}}`
@@ -132,7 +132,7 @@ func unpack(t *testing.T, r *Report) map[string]string {
 	}
 }
 
-// TestPartsEachFail: a part that hangs, fails or panics is in the bundle with its error.
+// TestPartsEachFail: the bundle lists a part that hangs, fails or panics with its error.
 func TestPartsEachFail(t *testing.T) {
 	t.Parallel()
 	never := make(chan struct{})
@@ -143,7 +143,7 @@ func TestPartsEachFail(t *testing.T) {
 			return func(r *Report) { r.Endpoint = "seen" }, nil
 		}},
 		{Name: "hangs", Limit: time.Millisecond, Collect: func(context.Context) (func(*Report), error) {
-			<-never // whatever its context says, as a call into the kernel
+			<-never // ignores its context, like a system call
 			return nil, nil
 		}},
 		{Name: "fails", Collect: func(context.Context) (func(*Report), error) { return nil, errors.New("refused") }},
@@ -158,7 +158,7 @@ func TestPartsEachFail(t *testing.T) {
 	}
 }
 
-// TestConfig: of a file in each form the keys of the list, without credentials.
+// TestConfig: parse returns the listed keys of files in each format, without credentials.
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ text, want string }{
@@ -186,7 +186,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestHost: what there is of the host is told, and files as a whole only where that is asked for.
+// TestHost: the report has the facts of the host. It has complete configuration files only with KeepConfig.
 func TestHost(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

@@ -22,8 +22,7 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// machine is a host made of files, with plenty of space and a network on
-// which everything answers.
+// machine returns a host with these files, enough disk space, and a network on which all addresses answer.
 func machine(t *testing.T, files map[string]string) checkup.Host {
 	t.Helper()
 	root := t.TempDir()
@@ -55,8 +54,8 @@ var working = map[string]string{
 	"/run/systemd/system/x":        "",
 }
 
-// inDir is what a runtime says that takes the first file of a directory, loaded what
-// containerd says of the networks that it has loaded.
+// inDir is the status of a runtime that uses the first file in its CNI directory. loaded returns the status of
+// containerd, which lists the loaded networks.
 var inDir = map[string]string{"config": `{"cni":{"confDir":"/etc/cni/net.d"}}`}
 
 func loaded(networks, status string) map[string]string {
@@ -99,7 +98,7 @@ func TestHealthyRuntime(t *testing.T) {
 	}
 }
 
-// with is the working machine with some files changed; an empty text removes one.
+// with returns the files of the working machine with some changes. The text "-" removes a file.
 func with(change map[string]string) map[string]string {
 	out := map[string]string{}
 	for k, v := range working {
@@ -176,8 +175,7 @@ func TestSickRuntimes(t *testing.T) {
 	}
 }
 
-// stopsMeanwhile adds a pod to each namespace, the first asked of which stops between the list of
-// pods and the request for a stream.
+// stopsMeanwhile adds a pod to each namespace. The pod of the first PortForward call stops just before the call.
 func stopsMeanwhile(namespaces ...string) func(*stubcri.Server, *checkup.Host) {
 	return func(s *stubcri.Server, _ *checkup.Host) {
 		for _, namespace := range namespaces {

@@ -50,7 +50,7 @@ func someLists() Lists {
 	return l
 }
 
-// someStats are the counters after so many samples, of a second each.
+// someStats returns the counters after a number of samples, one per second.
 func someStats(samples int) Stats {
 	usage := func(id string, cpu float64, memory, limit int64) output.Usage {
 		n := int64(samples)
@@ -60,7 +60,7 @@ func someStats(samples int) Stats {
 	return Stats{At: at, DiskAt: at, Usages: []output.Usage{usage("c1", 12.5, 50e6, 100e6), usage("c2", 30, 20e6, 0)}}
 }
 
-// runs are the command lines that a view has run.
+// runs records the command lines that a view has run.
 type runs struct {
 	lines []string
 	text  string
@@ -96,7 +96,7 @@ func newView(t *testing.T, width, height int) (*Model, *runs) {
 	return m, r
 }
 
-// send gives a model messages, and what its commands answer, but for the clock of pages.
+// send sends messages to a model, and the results of its commands. It ignores the ticks of pages.
 func send(m *Model, messages ...tea.Msg) (quit bool) {
 	for len(messages) > 0 {
 		msg := messages[0]
@@ -105,7 +105,7 @@ func send(m *Model, messages ...tea.Msg) (quit bool) {
 		case tea.QuitMsg:
 			quit = true
 			continue
-		case tea.BatchMsg: // of a page: what it runs, and its clock
+		case tea.BatchMsg: // from a page: its command and its tick
 			messages = append(messages, of[0]())
 			continue
 		}
@@ -116,7 +116,7 @@ func send(m *Model, messages ...tea.Msg) (quit bool) {
 	return quit
 }
 
-// types sends keys: names of them, or text.
+// types sends keys, by name or as text.
 func types(m *Model, keys ...string) (quit bool) {
 	special := map[string]tea.Key{
 		"enter": {Code: tea.KeyEnter}, "esc": {Code: tea.KeyEscape}, "up": {Code: tea.KeyUp}, "down": {Code: tea.KeyDown}, "left": {Code: tea.KeyLeft}, "right": {Code: tea.KeyRight},
@@ -187,7 +187,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// Keys run the verbs that people would type.
+// Keys run commands that users could also type.
 func TestVerbs(t *testing.T) {
 	for keys, want := range map[string]string{
 		"d": "describe p1", "j d": "describe p1", "w": "why p1", "j w": "why c1", "l": "logs --tail 2000 --follow-restarts c1", "j j l": "logs --tail 2000 --follow-restarts c2",
@@ -231,7 +231,7 @@ func TestPausedGoesOn(t *testing.T) {
 	}
 }
 
-// TestActionsAreListed: what the user did is asked for at once.
+// TestActionsAreListed: after an action, the lists are refreshed at once.
 func TestActionsAreListed(t *testing.T) {
 	m, _ := newView(t, 80, 24)
 	asked := 0
@@ -241,12 +241,12 @@ func TestActionsAreListed(t *testing.T) {
 	}
 }
 
-// TestRowsHoldStill: figures do not move the rows under the cursor for a while after a key.
+// TestRowsHoldStill: for holdTime after a key, new figures do not reorder the rows.
 func TestRowsHoldStill(t *testing.T) {
 	m, _ := newView(t, 80, 24)
 	at := now
 	m.o.Now = func() time.Time { return at }
-	types(m, "o", "j") // by restarts, ..., cpu
+	types(m, "o", "j") // the order: restarts, ..., cpu
 	for orders[m.order].name != "cpu" {
 		types(m, "o")
 	}
@@ -267,7 +267,7 @@ func TestRowsHoldStill(t *testing.T) {
 	}
 }
 
-// TestSearch: the last line that has the text is found first, on the row where a wrapped page shows it.
+// TestSearch: the search finds the last matching line first, and scrolls to its row in a wrapped page.
 func TestSearch(t *testing.T) {
 	m, r := newView(t, 80, 24)
 	r.text = "Needle one\n" + strings.Repeat(strings.Repeat("x", 200)+"\n", 40) + "two needle\n" + strings.Repeat("end\n", 60)
@@ -282,7 +282,7 @@ func TestSearch(t *testing.T) {
 	if types(m, "N"); !strings.Contains(shown(m), "two needle") {
 		t.Errorf("the one before:\n%s", shown(m))
 	}
-	types(m, "w") // no wrapping
+	types(m, "w") // turns wrapping off
 	if rows := strings.Count(shown(m), "xxx"); rows == 0 || strings.Contains(shown(m), strings.Repeat("x", 80)+"\n"+strings.Repeat("x", 80)+"\n"+strings.Repeat("x", 40)+" ") {
 		t.Errorf("cut lines:\n%s", shown(m))
 	}
@@ -298,7 +298,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// TestASCII: a terminal without UTF-8 gets none.
+// TestASCII: a terminal without UTF-8 gets only ASCII characters.
 func TestASCII(t *testing.T) {
 	m, _ := newView(t, 80, 24)
 	m.o.ASCII = true
@@ -328,7 +328,7 @@ func TestHostileText(t *testing.T) {
 	if !strings.Contains(shown(m), `shop/evil\x1b[2J`) {
 		t.Errorf("a pod's name:\n%s", shown(m))
 	}
-	r.text = "a\x1b[2J\x1b[31mred\x1b[0m\tb\x1b]0;title\x07c\u202e\r\n\xff" // the last without an end
+	r.text = "a\x1b[2J\x1b[31mred\x1b[0m\tb\x1b]0;title\x07c\u202e\r\n\xff" // the last line has no newline
 	types(m, "l")
 	if lines := m.page.text.lines; !slices.Equal(lines, []string{`ared    bc\u{202e}`, ""}) {
 		t.Errorf("a log: %q", lines)
@@ -344,7 +344,7 @@ func TestHostileText(t *testing.T) {
 	}
 }
 
-// A log may be endless and quick.
+// A log may be endless and fast.
 func TestPageIsBounded(t *testing.T) {
 	page := text{coloured: true}
 	for range 10 * pageLines {
@@ -362,7 +362,7 @@ func TestPageIsBounded(t *testing.T) {
 	}
 }
 
-// The row stays selected, and on the screen, whatever changes around it.
+// A row stays selected and visible when other rows change.
 func TestSelection(t *testing.T) {
 	m, _ := newView(t, 80, 12)
 	types(m, "G")

@@ -21,7 +21,7 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// panicIn makes this binary a view that panics in one of its parts after a key.
+// panicIn makes the test binary run a view that panics after a key. Its value is the part that panics.
 const panicIn = "CRISHIM_TEST_PANIC_IN"
 
 func TestMain(m *testing.M) {
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(1)
 }
 
-// panics is a view that panics.
+// panics is a view that panics in the part where.
 type panics struct {
 	*Model
 	where string
@@ -74,7 +74,7 @@ func (p *panics) View() tea.View {
 	return p.Model.View()
 }
 
-// A view that panics gives the terminal back before the trace is written.
+// A view that panics restores the terminal before it writes the stack trace.
 func TestPanicGivesTheTerminalBack(t *testing.T) {
 	for where, code := range map[string]int{"view": 1, "update": 1, "command": 1, "feed": 2} {
 		t.Run(where, func(t *testing.T) {
@@ -99,8 +99,8 @@ func TestPanicGivesTheTerminalBack(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, self)
-			// After a panic bubbletea closes its input while it may still be read: the race detector would write of that on
-			// the screen.
+			// After a panic, bubbletea closes its input during a read. log_path keeps the report of the race detector
+			// off the screen.
 			cmd.Env = append(os.Environ(), "TERM=xterm", "GORACE=exitcode=0 log_path="+filepath.Join(t.TempDir(), "race"), panicIn+"="+where)
 			cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -119,7 +119,7 @@ func TestPanicGivesTheTerminalBack(t *testing.T) {
 			if _, err := keys.WriteString("x"); err != nil {
 				t.Fatal(err)
 			}
-			_ = cmd.Wait() // with a status, which is compared
+			_ = cmd.Wait() // the exit status is compared below
 			if after := termios(); after != before {
 				t.Error("the terminal is not as it was")
 			}

@@ -18,11 +18,11 @@ func TestRates(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	same := someStats(20)
-	same.DiskAt = now.Add(19 * time.Second) // no newer counters of disks
+	same.DiskAt = now.Add(19 * time.Second) // no newer disk counters
 	if send(m, same); m.figures["c1"].reads != 4096 {
 		t.Errorf("the rate of disks is forgotten: %+v", m.figures["c1"])
 	}
-	if r := rate(10, 5, time.Second); r != unknown { // a counter that began again
+	if r := rate(10, 5, time.Second); r != unknown { // a counter that was reset
 		t.Errorf("got %v", r)
 	}
 	pod := m.tree[0].figures
@@ -34,7 +34,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// A plot moves to the left by whole cells, and keeps the most of what a cell stands for.
+// A plot scrolls left by whole cells. Each cell shows the maximum of its samples.
 func TestPlot(t *testing.T) {
 	h := &history{}
 	value := func(p point) float32 { return p.cpu }
@@ -96,7 +96,7 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// TestIDsThatAreFlags: keys put ids into command lines, so a row whose id begins with a dash is left out.
+// TestIDsThatAreFlags: keys put ids into command lines, so rows with an id that begins with a dash are omitted.
 func TestIDsThatAreFlags(t *testing.T) {
 	t.Parallel()
 	tree := treeOf(Lists{

@@ -11,10 +11,10 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-// masked are the times and figures of a screen.
+// masked matches digits, because times and figures of a screen vary.
 var masked = regexp.MustCompile(`\d`)
 
-// TestScreens keeps what people see on three terminals, with and without colours, where no line may be wider.
+// TestScreens compares the screens of three terminal sizes. No line may be wider than the terminal.
 func TestScreens(t *testing.T) {
 	for _, size := range []struct{ width, height int }{{80, 24}, {132, 30}, {220, 50}} {
 		m, r := newView(t, size.width, size.height)
