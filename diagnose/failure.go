@@ -107,9 +107,9 @@ func startCode(text string) Code {
 func (x explainer) couldNotStart(f *Finding, c plan.ContainerView, s *pod.ContainerStatus) {
 	f.Code = startCode(s.RuntimeMessage)
 	f.Log = nil
-	f.Next = []string{"crishim inspecti " + shellWord(c.Container.Image)}
-	if x.sandboxReady() { // else the copy has no pod to run in
-		f.Next = append(f.Next, "crishim debug --copy-to "+shellWord(c.Container.Name+"-debug")+" TARGET")
+	f.Next = []string{
+		"crishim inspecti " + shellWord(c.Container.Image),
+		"crishim debug --copy-to " + shellWord(c.Container.Name+"-debug") + " TARGET", // in a pod of its own
 	}
 	detail := x.p.Containers[s.ID]
 	switch {

@@ -53,3 +53,22 @@ func TestUpReadsEnvFiles(t *testing.T) {
 		})
 	}
 }
+
+// TestUpOfAnUnsetVariableInASubPath: $(NAME) of an unset variable never becomes the name of a directory.
+func TestUpOfAnUnsetVariableInASubPath(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p, set := parse(t, `
+  restartPolicy: Never
+  containers: [{name: a, image: "busybox:1", volumeMounts: [{name: v, mountPath: /v, subPathExpr: data/$(NAME)}]}]
+  volumes: [{name: v, emptyDir: {}}]
+`)
+	_, err := f.Up(deadline(t), p, set, false)
+	if err == nil || !strings.Contains(err.Error(), "container a: CreateContainerConfigError: mount /v: subPathExpr") {
+		t.Errorf("got %v", err)
+	}
+	made, err := os.ReadDir(f.o.Dirs.Volume("u1", "empty-dir", "v"))
+	if err != nil || len(made) > 0 {
+		t.Errorf("in the volume: %v, %v", made, err)
+	}
+}
