@@ -124,7 +124,8 @@ func TestDryRunsSendNothing(t *testing.T) {
 `, "")
 	r := c.run("run", "--dry-run", "--name", "x", "-e", "A=<b>", "-m", "64Mi", "-p", "127.0.0.1:80:8080", "busybox", "sh", "-c", "echo -x")
 	if r.code != 0 || !strings.Contains(r.out, `"value": "A`) && !strings.Contains(r.out, `"value": "<b>"`) || !strings.Contains(r.out, `"memory_limit_in_bytes": 67108864`) ||
-		!strings.Contains(r.out, `"host_ip": "127.0.0.1"`) || !strings.Contains(r.out, `"echo -x"`) {
+		!strings.Contains(r.out, `"host_ip": "127.0.0.1"`) || !strings.Contains(r.out, `"echo -x"`) ||
+		!strings.Contains(r.out, `"io.kubernetes.container.ports": "[{\"hostPort\":80,\"containerPort\":8080,\"protocol\":\"TCP\",\"hostIP\":\"127.0.0.1\"}]"`) {
 		t.Errorf("run --dry-run: %+v", r)
 	}
 }

@@ -2,6 +2,7 @@ package container
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -14,6 +15,7 @@ import (
 	"github.com/distribution/reference"
 	"github.com/docker/go-units"
 	urfave "github.com/urfave/cli/v2"
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/commands/cli"
@@ -108,7 +110,23 @@ func (o *runOptions) completeOneLine(c *urfave.Context, args []string) error {
 	if o.resources.CpuQuota > 0 {
 		o.resources.CpuPeriod = cpuPeriod
 	}
+	if len(o.pod.PortMappings) > 0 {
+		ports, err := json.Marshal(containerPorts(o.pod.PortMappings))
+		if err != nil {
+			return err
+		}
+		o.container.Annotations = map[string]string{kube.AnnotationPorts: string(ports)}
+	}
 	return o.setUser()
+}
+
+// containerPorts returns the ports as a kubelet writes them into the annotation of a container. apply and sync read host
+// ports there, which CNI's portmap would give to two pods.
+func containerPorts(of []*runtimeapi.PortMapping) (out []v1.ContainerPort) {
+	for _, m := range of {
+		out = append(out, v1.ContainerPort{HostIP: m.GetHostIp(), HostPort: m.GetHostPort(), ContainerPort: m.GetContainerPort(), Protocol: v1.Protocol(m.GetProtocol().String())})
+	}
+	return out
 }
 
 func (o *runOptions) setUser() error {
