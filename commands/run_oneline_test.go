@@ -58,6 +58,9 @@ func TestOneLineRun(t *testing.T) {
 			{HostPath: "/c", ContainerPath: "/d"},
 		},
 		Labels: kubelets,
+		Annotations: map[string]string{
+			"io.kubernetes.container.ports": `[{"hostPort":8080,"containerPort":80,"protocol":"TCP"},{"hostPort":53,"containerPort":53,"protocol":"UDP","hostIP":"::1"}]`,
+		},
 		Linux: &runtimeapi.LinuxContainerConfig{
 			Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 512 << 20, CpuPeriod: 100000, CpuQuota: 50000},
 			SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
