@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,6 +36,13 @@ func pluginFile(t *testing.T, providers string) string {
 	return file
 }
 
+// writeProgram writes a script while no process is forked: a child that holds the open file would keep it from running.
+func writeProgram(path, script string) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, []byte(script), 0o700)
+}
+
 // pluginProgram writes a plugin that appends its requests to a file in dir and prints answer.
 func pluginProgram(t *testing.T, answer string) (dir string) {
 	t.Helper()
@@ -43,7 +51,7 @@ func pluginProgram(t *testing.T, answer string) (dir string) {
 	if strings.HasPrefix(answer, "#!") {
 		script = answer
 	}
-	if err := os.WriteFile(filepath.Join(dir, "ecr"), []byte(script), 0o700); err != nil {
+	if err := writeProgram(filepath.Join(dir, "ecr"), script); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -199,7 +207,7 @@ func TestPluginThatHangs(t *testing.T) {
 	dir := t.TempDir()
 	answer := fmt.Sprintf(pluginResponse, "Image")
 	script := "#!/bin/sh\ncase $(cat) in *a.dkr*) sleep 60;; esac\ncat <<'END'\n" + answer + "\nEND\n"
-	if err := os.WriteFile(filepath.Join(dir, "ecr"), []byte(script), 0o700); err != nil {
+	if err := writeProgram(filepath.Join(dir, "ecr"), script); err != nil {
 		t.Fatal(err)
 	}
 	p, err := auth.LoadPlugins(pluginFile(t, fmt.Sprintf(pluginEntry, "ecr", "1h")), dir, time.Now, func(error) {})
