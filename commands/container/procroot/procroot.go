@@ -122,7 +122,12 @@ func (r *Root) Dir(path string) (*os.Root, error) {
 // refused: they lead out of any root directory.
 func (r *Root) resolve(path string, flags uint64) (*os.File, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
-	fd, err := unix.Openat2(int(r.dir.Fd()), filepath.Join("/", path), &how)
+	var fd int
+	err := error(unix.EAGAIN)
+	// The kernel gives up a ".." if anything on the host is renamed or mounted meanwhile. A container can do that all the time.
+	for tries := 0; tries < 1000 && errors.Is(err, unix.EAGAIN); tries++ {
+		fd, err = unix.Openat2(int(r.dir.Fd()), filepath.Join("/", path), &how)
+	}
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
 		return nil, errors.New("needs Linux 5.6 or later, and permission for openat2")
 	}

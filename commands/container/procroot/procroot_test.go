@@ -112,6 +112,35 @@ func TestIsDir(t *testing.T) {
 	}
 }
 
+// TestResolveDuringRenames: a rename anywhere on the host makes the kernel give up a path with "..".
+func TestResolveDuringRenames(t *testing.T) {
+	r, _ := container(t)
+	one, two := filepath.Join(t.TempDir(), "one"), filepath.Join(t.TempDir(), "two")
+	if err := os.Mkdir(one, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	done, renamed := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(renamed)
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				_, _ = os.Rename(one, two), os.Rename(two, one)
+			}
+		}
+	}()
+	for range 5000 {
+		if _, err := r.IsDir("/climbing"); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	close(done)
+	<-renamed
+}
+
 func TestOpenRefuses(t *testing.T) {
 	groups, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
