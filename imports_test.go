@@ -46,7 +46,7 @@ func importRules() []importRule {
 		{"imagefile", module, ours("imagefile", "internal/bounded"), "archives of images are those of any runtime"},
 		{"commands/node/bundle", module, ours("commands/node/bundle", "client", "output", "logfile", "internal/bounded", "internal/lazyregexp"), "a bundle is collected by parts, and those that only verbs know they add"},
 		{"commands/cli/argv", module, ours("commands/cli/argv", "client/suggest"), "argv orders words by tables: words in, words out"},
-		{"commands/cli/argv", "os", nil, "argv is told which words are files"},
+		{"commands/cli/argv", "os", nil, "argv touches no files: the caller says which words are"},
 		{"client/auth", module, ours("client/auth", "internal"), "credentials are found without a connection"},
 		{"client/containerd", module, ours("imagefile", "internal"), "a containerd is used over a connection that it is given"},
 		{"client/loopback", module, ours("client/loopback", "imagefile"), "the registry is given who pulls from it"},

@@ -7,12 +7,12 @@ import (
 )
 
 const (
-	proseRoom   = 30 // minimum width of prose beside the other columns, in cells; below that it goes under the row
+	proseRoom   = 30 // minimum width of prose to the right of the other columns, in cells; narrower prose goes below the row
 	proseIndent = 8  // indent of prose under the row
 )
 
-// writeProse writes a table with sentences on a narrow terminal. The first prose column is wrapped beside the others if
-// there is room. The others follow below the row with the names of their columns.
+// writeProse writes a table with sentences on a narrow terminal. The first prose column is wrapped to the right of the others if
+// there is room. Further prose columns follow below the row with the names of their columns.
 func writeProse[T any](w io.Writer, rows []T, shown []column[T], mayDrop bool, o Options) error {
 	var short, prose []column[T]
 	for _, c := range shown {

@@ -26,11 +26,11 @@ import (
 func adopted(t *testing.T, c *cri, name string, config *container.Config, host *container.HostConfig) string {
 	t.Helper()
 	config.Image = testImage
-	return beside(t, c, name, config, host)
+	return runForeign(t, c, name, config, host)
 }
 
-// beside runs an engine container that the shim has not created. It is removed after the test.
-func beside(t *testing.T, c *cri, name string, config *container.Config, host *container.HostConfig) string {
+// runForeign runs an engine container that the shim has not created. It is removed after the test.
+func runForeign(t *testing.T, c *cri, name string, config *container.Config, host *container.HostConfig) string {
 	t.Helper()
 	made, err := c.engine.ContainerCreate(t.Context(), config, host, nil, nil, name)
 	if err != nil {
@@ -52,7 +52,7 @@ func beside(t *testing.T, c *cri, name string, config *container.Config, host *c
 func TestContainerOfNoPodOnEngine(t *testing.T) {
 	c := newCRI(t)
 	name := "plain-" + rand.Text()
-	beside(t, c, name, &container.Config{Image: testImage, Cmd: []string{"sleep", "60"}}, nil)
+	runForeign(t, c, name, &container.Config{Image: testImage, Cmd: []string{"sleep", "60"}}, nil)
 	for ref, known := range map[string]bool{name: true, "nosuch-" + name: false} {
 		_, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: ref})
 		details := status.Convert(err).Details()

@@ -47,7 +47,7 @@ func labelled(t *testing.T, c *cri, labels map[string]string) string {
 // plain runs a container like `docker run`.
 func plain(t *testing.T, c *cri, image string) string {
 	t.Helper()
-	return beside(t, c, "", &container.Config{Image: image, Cmd: []string{"sh", "-c", "echo hello; " + idle}}, &container.HostConfig{NetworkMode: "none"})
+	return runForeign(t, c, "", &container.Config{Image: image, Cmd: []string{"sh", "-c", "echo hello; " + idle}}, &container.HostConfig{NetworkMode: "none"})
 }
 
 // An engine adds the labels of an image to its containers. They must not make a container outside the shim a pod

@@ -41,7 +41,7 @@ func (p *parts) globalFlags() []urfave.Flag {
 		StringFlag(&t.endpoint, "tracing-endpoint", "`HOST:PORT` of the collector, which takes OTLP over gRPC"),
 		IntFlag(&t.rate, "tracing-sampling-rate-per-million", "record `N` of a million traces; -1 is all"),
 		StringsFlag(&n.hosts, flagHosts, "as -r ssh://HOST for each of these `HOSTS`, separated by commas: names, user@name:port, patterns of names in ~/.ssh/config, endpoints"),
-		StringFlag(&n.hostsFile, flagHostsFile, "as --hosts with those that `FILE` lists"),
+		StringFlag(&n.hostsFile, flagHostsFile, "as --hosts with the lines of `FILE`"),
 		IntFlag(&n.parallel, flagParallel, "ask `N` endpoints at once"),
 		DurationFlag(&c.nodeTimeout, flagNodeTimeout, "timeout of each of several endpoints (default 1m, or 10m for what changes or runs something)"),
 		BoolFlag(&n.yes, flagYes, "change what is at several endpoints without asking"),

@@ -61,7 +61,7 @@ func (f *readyFixture) want(sandbox string, ready bool, why string) {
 	}
 }
 
-// TestReadyWithoutProbes: a pod that nobody probes is ready when all its containers run.
+// TestReadyWithoutProbes: a pod without probe results is ready when all its containers run.
 func TestReadyWithoutProbes(t *testing.T) {
 	t.Parallel()
 	f := newReadyFixture(t)

@@ -41,7 +41,7 @@ func NewDump(in *cli.Invocation) *cli.Verb {
 			"in it with its error, so that it works on a node of which half is broken. Nothing is changed.\n\n"+
 			"It tells what is known to be harmless: names, states, times, exit statuses, resources, paths of mounts, ports, names of environment variables, the first word of\n"+
 			"a command, keys of labels and annotations, versions, conditions, the runtime's own error texts, and known keys of configuration files.\n"+
-			"Logs hold whatever containers print: by default the last lines of those that did not end well or were restarted, as they are.\n"+
+			"Logs have the unchanged output of containers, by default the last lines of each container that failed or was restarted.\n"+
 			"Sentences that may quote a container or a manifest, as the messages of events, are in it with --logs all only.",
 			"crishim dump", "crishim dump --logs none", "crishim dump --logs all --tail 1000 -o node1.tar.gz", "crishim dump -o - | ssh laptop 'cat > node1.tar.gz'"),
 		Flags: []urfave.Flag{

@@ -45,7 +45,7 @@ type serve struct {
 
 	images runtimeapi.ImageServiceClient
 	t      testing.TB
-	dir    string // contains the socket and serve's files beside it only
+	dir    string // contains only the socket and serve's other files
 	args   []string
 	log    string
 	setup  func(*exec.Cmd)
@@ -221,7 +221,7 @@ func (s *serve) open(part string) []string {
 	return found
 }
 
-// nextToSocket returns the files beside the socket, except an empty directory for session records.
+// nextToSocket returns the other files in the directory of the socket, except an empty directory for session records.
 func (s *serve) nextToSocket() []string {
 	var found []string
 	err := filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {

@@ -371,6 +371,6 @@ func TestLongCommandsHoldUpNoOther(t *testing.T) {
 			t.Errorf("got %+v", c)
 		}
 	case <-time.After(60 * time.Second):
-		t.Fatal("it waits for those that hang")
+		t.Fatal("it waits for hanging probes")
 	}
 }

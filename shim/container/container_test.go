@@ -245,7 +245,7 @@ func TestLimitsInRecordedCgroups(t *testing.T) {
 		"none of a size that is none":  {v2, map[string]string{"hugetlb.1GB.max": "0"}, ""},
 		"none that may not be written": {v2, map[string]string{"hugetlb.4MB.max": "0"}, ""},
 		"no swap, which is the rule":   {v2, map[string]string{"memory.swap.max": "0"}, ""},
-		"swap that somebody asked for": {v2, map[string]string{"memory.swap.max": "5"}, "memory.swap.max"},
+		"swap in the request":          {v2, map[string]string{"memory.swap.max": "5"}, "memory.swap.max"},
 		"some that may not be written": {v2, map[string]string{"hugetlb.4MB.max": "4"}, "hugetlb.4MB.max"},
 		"none without the controller":  {host.CgroupDirs{"memory": dir}, map[string]string{"hugetlb.2MB.limit_in_bytes": "0"}, ""},
 		"some of a size that is none":  {v2, map[string]string{"hugetlb.1GB.max": "1"}, "hugetlb.1GB.max"},
