@@ -75,10 +75,10 @@ func (s *Service) ListPodSandboxMetrics(ctx context.Context, _ *runtimeapi.ListP
 
 // onHost returns an error if no running sandbox has its processes on this host.
 func (s *Service) onHost(ctx context.Context, sandboxes []target) error {
+	if slices.ContainsFunc(sandboxes, func(t target) bool { return t.dirs != nil }) {
+		return nil // the process of any other has just ended
+	}
 	for _, t := range sandboxes {
-		if t.dirs != nil {
-			return nil
-		}
 		again, inspectErr := s.inspect(ctx, t.c.ID)
 		if inspectErr == nil && again.running() && again.c.State.Pid == t.c.State.Pid {
 			return fmt.Errorf("metrics of pods can be had only on the engine's host: %w: %w", host.ErrElsewhere, errdefs.ErrNotImplemented)

@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/test/enginetest"
+	"github.com/crishim/crishim/shim/host"
 	"github.com/crishim/crishim/shim/state"
 )
 
@@ -99,6 +100,15 @@ func TestRemoteEngine(t *testing.T) {
 	}
 	if _, err := s.ListPodSandboxMetrics(t.Context(), &runtimeapi.ListPodSandboxMetricsRequest{}); !errdefs.IsNotImplemented(err) {
 		t.Errorf("metrics: got %v, want not implemented", err)
+	}
+	ended, err := s.inspect(t.Context(), sandbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := ended
+	local.dirs = host.CgroupDirs{"": "/sys/fs/cgroup/local"}
+	if err := s.onHost(t.Context(), []target{ended, local}); err != nil {
+		t.Errorf("a sandbox that has ended before one of this host: got %v", err)
 	}
 	if _, err := s.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: sandbox}); !errdefs.IsNotFound(err) {
 		t.Errorf("a sandbox as a container: got %v", err)
