@@ -57,8 +57,9 @@ func Run(ctx context.Context, in *cli.Invocation, conn *client.Conn, filter *cli
 
 // drive runs a model on the terminal with messages of feed.
 func drive(ctx context.Context, cancel context.CancelCauseFunc, in *cli.Invocation, model tea.Model, busy *atomic.Bool, feed func(context.Context, func(any))) error {
-	program := tea.NewProgram(guard{model}, tea.WithContext(ctx), tea.WithoutSignalHandler(), tea.WithFPS(framesPerSecond),
+	program := tea.NewProgram(guard{model}, tea.WithoutSignalHandler(), tea.WithFPS(framesPerSecond),
 		tea.WithInput(in.In), tea.WithOutput(in.Out), tea.WithEnvironment(environment(in.LookupEnv)), tea.WithColorProfile(profile(in.Printer)))
+	defer context.AfterFunc(ctx, program.Quit)() // tea.WithContext would close the terminal under its reader
 	feeding, fed := context.WithCancel(ctx)
 	done := make(chan struct{}, 2)
 	guarded := func(do func()) {
