@@ -72,7 +72,7 @@ bench: build ## measure crishim and docker on a private engine; prints the table
 	CRISHIM_ENGINE_DIR=$(or $(CRISHIM_ENGINE_DIR),/var/lib/crishim-bench) CRISHIM_PRIVATE_ENGINE=1 GO='$(GO)' hack/with-engine.sh hack/bench.sh $(BENCHFLAGS)
 
 load: build ## the tests of streaming with all of their load: 200 sessions, 1 GiB each way, 5,000 connections
-	CRISHIM_TEST_LONG=1 hack/with-engine.sh $(GO) test -tags $(TAGS) -count=1 -timeout 30m -run 'AtOnce|InARow|BothWays|TestScripts/.*/load' . ./client/stream ./shim/stream
+	CRISHIM_TEST_LONG=1 hack/with-engine.sh $(GO) test -tags $(TAGS) -count=1 -timeout 30m -run 'AtOnce|InARow|BothWays|TestScripts/.*/load' ./internal/e2e ./client/stream ./shim/stream
 
 generate: ## write generated code again: api, the pause programs
 	hack/generate.sh
@@ -84,7 +84,7 @@ golden: ## rewrite expected output; read the diff as carefully as code
 	CRISHIM_UPDATE_GOLDEN=1 $(GO) test -tags $(TAGS) -count=1 ./output/... ./commands/...
 
 picture: ## draw docs/picture.svg and docs/top.svg again, from sessions on a private engine
-	CRISHIM_UPDATE_GOLDEN=1 hack/with-engine.sh $(GO) test -tags $(TAGS) -count=1 -run '^TestPicture(OfTop)?OnEngine$$' .
+	CRISHIM_UPDATE_GOLDEN=1 hack/with-engine.sh $(GO) test -tags $(TAGS) -count=1 -run '^TestPicture(OfTop)?OnEngine$$' ./internal/e2e
 
 engine-up: ## start the test engines and leave them running: hack/engine.sh env prints how to reach them
 	hack/engine.sh up

@@ -12,9 +12,9 @@ go_test() {
   TMPDIR=$CRISHIM_TEST_TMP GOTMPDIR=$CRISHIM_TEST_TMP GOGC=400 go test -exec 'env -u GOTMPDIR -u GOGC' \
     -trimpath -tags "$tags" -vet=off -ldflags=-w -count=1 -shuffle=on -timeout 20m "$@"
 }
-# Tests of the programs, which are the scripts in the root package, internal/reliability and hack/image, use the shipped
-# build. The other tests also run under the race detector (make race).
-mapfile -t packages < <(go list -tags "$tags" ./... | grep -v -e '/crishim$' -e '/internal/reliability$' -e '/hack/image$')
+# Tests of the programs, which are internal/e2e, internal/reliability and hack/image, use the shipped build. The other
+# tests also run under the race detector (make race), but for internal/checks, which is about the repository.
+mapfile -t packages < <(go list -tags "$tags" ./... | grep -v -e '/internal/e2e$' -e '/internal/checks$' -e '/internal/reliability$' -e '/hack/image$')
 # Tests of ./commands that run hundreds of command lines each. Under the race detector they take five times as long, and
 # they start no goroutine that other tests do not: there, every verb is in TestEveryVerbWhenARuntimeFails or has its own
 # test.
@@ -23,11 +23,11 @@ status=0 part=
 case ${1:-} in
   packages)
     # With the flags of make build they share its cache.
-    CGO_ENABLED=0 go_test -p 2 -parallel 4 "${packages[@]}" || status=1
+    CGO_ENABLED=0 go_test -p 2 -parallel 4 "${packages[@]}" ./internal/checks || status=1
     ;;
   programs)
     # One package at a time: each starts serves, which follow all pods of the engine and their logs.
-    CGO_ENABLED=0 go_test -p 1 -parallel 4 . ./internal/reliability ./hack/image || status=1
+    CGO_ENABLED=0 go_test -p 1 -parallel 4 ./internal/e2e ./internal/reliability ./hack/image || status=1
     ;;
   races)
     # Each of sixty programs would sleep for a second at its end to detect late races.

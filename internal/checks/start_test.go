@@ -1,4 +1,4 @@
-package main
+package checks
 
 import (
 	"os"
@@ -24,11 +24,8 @@ const (
 // TestStart counts the work of package initialisation, and names packages that came since testdata/start was written
 // by CRISHIM_UPDATE_GOLDEN=1.
 func TestStart(t *testing.T) {
-	const program, list = "bin/crishim", "testdata/start"
-	if _, err := os.Stat(program); err != nil {
-		test.Missing(t, "no bin/crishim: make build first")
-	}
-	cmd := exec.CommandContext(t.Context(), program, "--version")
+	const list = "testdata/start"
+	cmd := exec.CommandContext(t.Context(), binary(t), "--version")
 	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
 	var trace strings.Builder
 	cmd.Stderr = &trace
@@ -55,7 +52,7 @@ func TestStart(t *testing.T) {
 		}
 	}
 	if len(packages) > maxPackages || bytes > maxBytes || faults > maxFaults {
-		known := strings.Fields(page(t, list))
+		known := strings.Fields(test.Page(t, list))
 		t.Errorf("%d packages, %d bytes and %d page faults, want at most %d, %d and %d; new are %q",
 			len(packages), bytes, faults, maxPackages, maxBytes, maxFaults,
 			slices.DeleteFunc(packages, func(name string) bool { return slices.Contains(known, name) }))

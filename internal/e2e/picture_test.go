@@ -1,4 +1,4 @@
-package main
+package e2e
 
 import (
 	"bytes"
@@ -28,7 +28,7 @@ const (
 )
 
 func program() {
-	env := cli.SystemProcess(version)
+	env := cli.SystemProcess("")
 	if ahead, err := time.ParseDuration(os.Getenv(later)); err == nil {
 		env.Now = func() time.Time { return time.Now().Add(ahead) }
 	}

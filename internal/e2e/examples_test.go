@@ -1,4 +1,4 @@
-package main
+package e2e
 
 import (
 	"fmt"
@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/crishim/crishim/internal/test"
 )
 
 func exampleFiles(t *testing.T) (files []string) {
@@ -46,15 +48,15 @@ var exampleChecks = map[string]struct{ line, want string }{
 
 func TestExamplesAreRead(t *testing.T) {
 	t.Parallel()
-	u, index := newUser(t, ""), page(t, "examples/README.md")
+	u, index := newUser(t, ""), test.Page(t, "examples/README.md")
 	for _, file := range exampleFiles(t) {
-		u.write(file, page(t, file))
+		u.write(file, test.Page(t, file))
 	}
 	for _, file := range exampleFiles(t) {
 		if file == "examples/README.md" {
 			continue
 		}
-		for document := range strings.SplitSeq(page(t, file), "\n---\n") {
+		for document := range strings.SplitSeq(test.Page(t, file), "\n---\n") {
 			var any map[string]any
 			if err := yaml.UnmarshalStrict([]byte(document), &any); err != nil || len(any) == 0 {
 				t.Errorf("%s: %v", file, err)
@@ -98,7 +100,7 @@ func TestExamplesOnEngine(t *testing.T) {
 	}
 
 	// The CI job succeeds only if all images exist.
-	step := regexp.MustCompile(`run: (.*)`).FindStringSubmatch(page(t, "examples/ci/images.yaml"))[1]
+	step := regexp.MustCompile(`run: (.*)`).FindStringSubmatch(test.Page(t, "examples/ci/images.yaml"))[1]
 	step = strings.ReplaceAll(step, "busybox:1.36", testImage())
 	if out, errs, ok := u.run(step); ok || !strings.Contains(errs, "registry.example.com/app:v1") || strings.Contains(errs, testImage()) {
 		t.Errorf("%s: %v\n%s%s", step, ok, out, errs)

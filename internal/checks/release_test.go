@@ -1,16 +1,18 @@
-package main
+package checks
 
 import (
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/crishim/crishim/internal/test"
 )
 
 // TestRelease: a faulty release is refused, a correct release is tagged after all checks.
 func TestRelease(t *testing.T) {
 	t.Parallel()
-	script := page(t, "hack/release.sh")
+	script := test.Page(t, "hack/release.sh")
 	for name, c := range map[string]struct {
 		changelog, makefile string
 		prepare             string

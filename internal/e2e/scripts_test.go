@@ -1,4 +1,6 @@
-package main
+// Package e2e has the tests that run the whole program: the scripts of testdata/script, shells, pictures, the tour of
+// README.md, examples.
+package e2e
 
 import (
 	"context"
@@ -25,7 +27,18 @@ import (
 // TestMain lets this binary be crishim too: the scripts start it under that name or as crictl, so that
 // they meet the whole program and nothing has to be built beside the test.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"crishim": program, "crictl": main})
+	testscript.Main(atRoot{m}, map[string]func(){"crishim": program, "crictl": program})
+}
+
+// atRoot runs the tests in the root of the repository.
+type atRoot struct{ m *testing.M }
+
+func (a atRoot) Run() int {
+	if err := os.Chdir("../.."); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return a.m.Run()
 }
 
 // A runtime is what the scripts of a directory run against.

@@ -1,4 +1,4 @@
-package main
+package checks
 
 import (
 	"compress/gzip"
@@ -41,10 +41,7 @@ func write(t *testing.T, path, content string, mode fs.FileMode) {
 // TestInstall looks at what make install and the packages have in them.
 func TestInstall(t *testing.T) {
 	t.Parallel()
-	self, err := exec.LookPath("crishim")
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := binary(t)
 	root := t.TempDir()
 	program := filepath.Join(t.TempDir(), "program")
 	write(t, program, "#!/bin/sh\n", 0o700)
@@ -53,27 +50,21 @@ func TestInstall(t *testing.T) {
 	if out, err := shell(t, "", []string{"DESTDIR=" + root, "PREFIX=/usr", "RUN=" + self}, "hack/install.sh", program); err != nil || out != "" {
 		t.Fatalf("%s, %v", out, err)
 	}
-	if got := page(t, settings); got != "# mine\n" {
+	if got := test.Page(t, settings); got != "# mine\n" {
 		t.Errorf("the settings that were there are %q", got)
 	}
 
 	// The verbs have a page of documentation each too.
-	verbs, err := filepath.Glob("docs/commands/*.md")
-	if err != nil || len(verbs) < 40 {
-		t.Fatalf("%d pages in docs/commands, %v", len(verbs), err)
-	}
 	want := []string{
 		"usr/bin/crishim", "usr/lib/systemd/system/crishim-sync@.service", "usr/lib/systemd/system/crishim.service", "usr/lib/systemd/system/crishim.socket",
 		"usr/share/bash-completion/completions/crishim", "usr/share/crishim/crictl.bash", "usr/share/fish/vendor_completions.d/crishim.fish",
 		"usr/share/zsh/site-functions/_crishim", "usr/share/man/man1/crishim.1.gz",
 	}
-	for _, path := range verbs {
-		if verb := strings.TrimSuffix(filepath.Base(path), ".md"); verb != "README" {
-			want = append(want, "usr/share/man/man1/crishim-"+verb+".1.gz")
-		}
+	for _, verb := range verbs(t) {
+		want = append(want, "usr/share/man/man1/crishim-"+verb+".1.gz")
 	}
 	var got []string
-	err = filepath.WalkDir(filepath.Join(root, "usr"), func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(root, "usr"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -103,7 +94,7 @@ func TestInstall(t *testing.T) {
 	if text, err := io.ReadAll(z); err != nil || !strings.Contains(string(text), `.TH CRISHIM-EXEC "1" "2`) {
 		t.Errorf("the page of exec: got %.60q, %v", text, err)
 	}
-	if text := page(t, filepath.Join(root, "usr/share/crishim/crictl.bash")); !strings.Contains(text, " crictl") {
+	if text := test.Page(t, filepath.Join(root, "usr/share/crishim/crictl.bash")); !strings.Contains(text, " crictl") {
 		t.Errorf("the completion for crictl is for another name: %s", text)
 	}
 	t.Run("units", func(t *testing.T) { checkUnits(t, root) })
@@ -117,11 +108,11 @@ func checkUnits(t *testing.T, root string) {
 		test.Missing(t, "no systemd-analyze")
 	}
 	// All that is wrong with how serve is started is what is added.
-	start := regexp.MustCompile(`(?m)^ExecStart=/usr/bin/crishim (serve .*)$`).FindStringSubmatch(page(t, filepath.Join(root, "usr/lib/systemd/system/crishim.service")))
+	start := regexp.MustCompile(`(?m)^ExecStart=/usr/bin/crishim (serve .*)$`).FindStringSubmatch(test.Page(t, filepath.Join(root, "usr/lib/systemd/system/crishim.service")))
 	if start == nil {
 		t.Fatal("crishim.service starts something else")
 	}
-	if out, err := shell(t, "", nil, slices.Concat([]string{"crishim"}, strings.Fields(start[1]), []string{"--log-level", "none of those"})...); err == nil || !strings.Contains(out, "--log-level") {
+	if out, err := shell(t, "", nil, slices.Concat([]string{binary(t)}, strings.Fields(start[1]), []string{"--log-level", "none of those"})...); err == nil || !strings.Contains(out, "--log-level") {
 		t.Errorf("%s: got %s, %v", start[1], out, err)
 	}
 	// Units that every system has, and others refer to.
@@ -265,7 +256,7 @@ func TestMaintainerScripts(t *testing.T) {
 			if want := strings.ReplaceAll(c.said, "ROOT", root); err != nil || out != want {
 				t.Errorf("got %q, %v, want %q", out, err, want)
 			}
-			if diff := cmp.Diff(c.did, page(t, done)); diff != "" {
+			if diff := cmp.Diff(c.did, test.Page(t, done)); diff != "" {
 				t.Errorf("want(-) got(+): %s", diff)
 			}
 			for _, dir := range []string{"var/lib/crishim", "var/log/crishim", "var/lib/cni/cache/crishim"} {
