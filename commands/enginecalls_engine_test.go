@@ -153,7 +153,7 @@ func TestEngineCalls(t *testing.T) {
 		{"version", line("version"), []string{ping, "GET /version"}},
 		{"images", line("images"), []string{ping, "GET /images/json"}},
 		{"inspecti IMAGE", line("inspecti", "-q", image), []string{ping, "GET /images/IMAGE/json"}},
-		{"pods --id ID", line("pods", "--id", podID), []string{ping, containers, containers, one}},
+		{"pods --id ID", line("pods", "--id", podID), []string{ping, containers, containers}},
 		{"create POD-ID FILE FILE", line("create", podID, containerFile, podFile), []string{ping, one, containers, containers, containers, "GET /images/IMAGE/json", "POST /containers/create"}},
 		{"start ID", func() []string { return []string{"start", id} }, []string{ping, one, one, containers, "POST /containers/ID/start"}},
 		{"ps", line("ps", "--pod", podID), []string{ping, containers, containers, containers}},

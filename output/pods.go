@@ -35,10 +35,10 @@ var podColumns = []column[pod]{
 	{name: "RESTARTS", spare: 7, value: func(p pod, o Options) string { return fmt.Sprint(resultOf(p, o).Restarts) }},
 	{name: "NAME", shrink: true, least: 10, value: func(p pod, _ Options) string { return orUnknown(podName(p)) }},
 	{name: "NAMESPACE", shrink: true, spare: 6, value: namespaceCell},
-	{name: "IP", spare: 4, value: podIP},
 	{name: "SANDBOX", spare: 1, value: func(p pod, _ Options) string { return enumWord(p.GetState().String()) }},
 	{name: "ATTEMPT", spare: 1, number: by(podAttempt), value: func(p pod, _ Options) string { return fmt.Sprint(podAttempt(p)) }},
 	{name: "RUNTIME", spare: 1, value: func(p pod, _ Options) string { return cmp.Or(p.GetRuntimeHandler(), "(default)") }},
+	{name: "IP", wide: true, value: podIP}, // a call for each pod
 	{name: "UID", wide: true, value: func(p pod, _ Options) string { return p.GetMetadata().GetUid() }},
 }
 
