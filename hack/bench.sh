@@ -86,7 +86,7 @@ table() {
   jq -n --arg crishim "$(crishim --version)" --arg engine "$(docker version -f '{{.Server.Version}}')" --arg quick "$*" --argjson cpus "$(nproc)" \
     '{$crishim, $engine, $cpus, quick: ($quick != ""), rows: [inputs]}' "$dir/rows" >"$json"
   jq -r '"\(.crishim), engine \(.engine), \(.cpus) processors\n"' "$json"
-  printf '| what | crishim | peer | ratio | floor |\n|---|---|---|---|---|\n'
+  printf '| what | crishim | peer | ratio | limit |\n|---|---|---|---|---|\n'
   jq -r '.rows[] | [.what, .crishim, .unit, .peer // "-", .peerIs // "-", .ratio // "-", .floor, if .met == false then ", not met" else "" end] | join("\t")' "$json" |
     while IFS=$'\t' read -r what ours unit theirs peer ratio floor verdict; do
       [ "$theirs" = - ] || { theirs=$(printf '%s: %.4g %s' "$peer" "$theirs" "$unit"); ratio=$(printf %.2f "$ratio"); }
