@@ -14,12 +14,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/logfile"
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/kuberuntime/probe"
-	"github.com/crishim/crishim/logfile"
 )
 
 type Description struct {

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/logfile"
+	"github.com/crishim/crishim/internal/logfile"
 )
 
 // TestInterfaces calls the methods of the interfaces as a user of the library does.

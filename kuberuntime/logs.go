@@ -15,9 +15,9 @@ import (
 
 	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/logfile"
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/pod"
-	"github.com/crishim/crishim/logfile"
 )
 
 // ErrNoLog is returned for a container without a log file, for example with another log driver.

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/logfile"
+	"github.com/crishim/crishim/internal/logfile"
 )
 
 // TestFollowedLogEnds: a container that does not run writes nothing more.

@@ -17,9 +17,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/lazyregexp"
+	"github.com/crishim/crishim/internal/logfile"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
-	"github.com/crishim/crishim/logfile"
 )
 
 // Runtime is the kubelet's view of a container runtime, pod by pod.

@@ -16,11 +16,11 @@ import (
 
 	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/logfile"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/kuberuntime/probe"
-	"github.com/crishim/crishim/logfile"
 )
 
 // GetPods lists the pods of the runtime, sorted by namespace, name and uid. A pod counts as

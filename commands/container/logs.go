@@ -18,10 +18,10 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/logfile"
 	"github.com/crishim/crishim/internal/ocierror"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/pod"
-	"github.com/crishim/crishim/logfile"
 )
 
 type logsOptions struct {

@@ -17,7 +17,7 @@ import (
 	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
-	"github.com/crishim/crishim/logfile"
+	"github.com/crishim/crishim/internal/logfile"
 )
 
 // readLog calls emit for each entry of a container's log: from its file, or from the engine if the file cannot be read.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/crishim/crishim/commands/cli"
-	"github.com/crishim/crishim/logfile"
+	"github.com/crishim/crishim/internal/logfile"
 )
 
 // TestLastLines: an engine counts the tail over both streams and up to the end of the log, regardless of --stream and

@@ -16,7 +16,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
-	"github.com/crishim/crishim/logfile"
+	"github.com/crishim/crishim/internal/logfile"
 	"github.com/crishim/crishim/output"
 )
 

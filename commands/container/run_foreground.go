@@ -14,7 +14,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
-	"github.com/crishim/crishim/logfile"
+	"github.com/crishim/crishim/internal/logfile"
 )
 
 // foreground writes the container's output until it ends and returns its status. With a terminal and input it attaches.

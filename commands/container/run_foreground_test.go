@@ -9,9 +9,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/logfile"
 	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/stubcri"
-	"github.com/crishim/crishim/logfile"
 )
 
 func TestEarlyOutput(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/logfile"
 	"github.com/crishim/crishim/kuberuntime/pod"
-	"github.com/crishim/crishim/logfile"
 )
 
 type waitOptions struct {

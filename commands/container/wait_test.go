@@ -13,9 +13,9 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/logfile"
 	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/stubcri"
-	"github.com/crishim/crishim/logfile"
 )
 
 func connect(t *testing.T, stub *stubcri.Server) *client.Conn {

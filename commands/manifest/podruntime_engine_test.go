@@ -28,13 +28,13 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/logfile"
 	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
-	"github.com/crishim/crishim/logfile"
 )
 
 // beforeCreate calls do with the request before each container is created.

@@ -15,7 +15,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/internal/lazyregexp"
-	"github.com/crishim/crishim/logfile"
+	"github.com/crishim/crishim/internal/logfile"
 )
 
 // Values of Logs, which select the containers whose logs are in a bundle.
