@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/crishim/crishim/imagefile"
+	"github.com/crishim/crishim/internal/imagefile"
 	"github.com/crishim/crishim/internal/proctree"
 	"github.com/crishim/crishim/internal/test/enginetest"
 )

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/crishim/crishim/imagefile"
+	"github.com/crishim/crishim/internal/imagefile"
 	"github.com/crishim/crishim/internal/proctree"
 )
 

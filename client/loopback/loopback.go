@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/crishim/crishim/imagefile"
+	"github.com/crishim/crishim/internal/imagefile"
 )
 
 // User is the user name of the registry. The password keeps other users of the machine from reading the images.

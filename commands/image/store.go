@@ -18,8 +18,8 @@ import (
 	"github.com/crishim/crishim/client/loopback"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/cli/progress"
-	"github.com/crishim/crishim/imagefile"
 	"github.com/crishim/crishim/internal/gogc"
+	"github.com/crishim/crishim/internal/imagefile"
 )
 
 // store reads and writes the images of a runtime.

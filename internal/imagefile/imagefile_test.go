@@ -19,7 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/crishim/crishim/imagefile"
+	"github.com/crishim/crishim/internal/imagefile"
 )
 
 type entry struct {
