@@ -22,7 +22,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/auth"
 	"github.com/crishim/crishim/commands/cli"
-	"github.com/crishim/crishim/diagnose"
+	"github.com/crishim/crishim/internal/diagnose"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/manifest"

@@ -16,7 +16,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/node/bundle"
-	"github.com/crishim/crishim/diagnose"
+	"github.com/crishim/crishim/internal/diagnose"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 

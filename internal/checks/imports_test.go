@@ -36,11 +36,11 @@ func importRules() []importRule {
 	}
 	rules := []importRule{
 		{".", module, ours("commands"), "main only turns commands.Main into an exit status"},
-		{"commands", module, ours("commands", "client", "diagnose", "kuberuntime", "output", "shim", "api", "internal/logfile", "internal/imagefile", "internal/proctree", "internal/bounded", "internal/glob", "internal/metricsserver", "internal/lazyregexp", "internal/gogc", "internal/ocierror", "internal/hostproc", "internal/rundir"), "commands sits on top and uses the public parts"},
+		{"commands", module, ours("commands", "client", "internal/diagnose", "kuberuntime", "output", "shim", "api", "internal/logfile", "internal/imagefile", "internal/proctree", "internal/bounded", "internal/glob", "internal/metricsserver", "internal/lazyregexp", "internal/gogc", "internal/ocierror", "internal/hostproc", "internal/rundir"), "commands sits on top and uses the public parts"},
 		{"kubectl", module, ours("kubectl", "commands", "client", "output", "internal/proctree"), "the plugin makes nodes endpoints, and leaves everything else to commands"},
 		{"cmd", module, ours("kubectl", "commands/cli"), "main only turns kubectl.Main into an exit status"},
 		{"client", module, ours("client", "api", "internal/imagefile", "internal/bounded", "internal/lazyregexp", "internal/proctree", "internal/rundir", "internal/frames", "internal/engine"), "client learns how to start the shim from its caller, so its tests need no Docker"},
-		{"diagnose", module, ours("diagnose", "client", "kuberuntime", "internal/bounded", "internal/hostproc", "internal/lazyregexp", "internal/ocierror"), "facts are collected from any runtime, and shown by the caller"},
+		{"internal/diagnose", module, ours("internal/diagnose", "client", "kuberuntime", "internal/bounded", "internal/hostproc", "internal/lazyregexp", "internal/ocierror"), "facts are collected from any runtime, and shown by the caller"},
 		{"kuberuntime", module, ours("kuberuntime", "client", "internal/logfile", "internal/bounded", "internal/glob", "internal/lazyregexp", "internal/filelock", "internal/ocierror"), "the pod runtime works on any CRI endpoint, so it may not know our shim or our views"},
 		{"internal/logfile", module, ours("internal/logfile", "internal/bounded", "internal/lazyregexp"), "log files are read for commands and for the pod runtime, and know neither"},
 		{"internal/imagefile", module, ours("internal/imagefile", "internal/bounded"), "archives of images are those of any runtime"},

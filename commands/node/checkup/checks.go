@@ -13,7 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/crishim/crishim/diagnose"
+	"github.com/crishim/crishim/internal/diagnose"
 	"github.com/crishim/crishim/output"
 )
 

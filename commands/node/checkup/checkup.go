@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
-	"github.com/crishim/crishim/diagnose"
+	"github.com/crishim/crishim/internal/diagnose"
 	"github.com/crishim/crishim/output"
 )
 

@@ -17,7 +17,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/node/checkup"
-	"github.com/crishim/crishim/diagnose"
+	"github.com/crishim/crishim/internal/diagnose"
 	"github.com/crishim/crishim/internal/test/stubcri"
 	"github.com/crishim/crishim/output"
 )
