@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/internal/api"
 )
 
 // callInterceptor limits each call, words its error and logs the call to Debug. It never logs messages, because they

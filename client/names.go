@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/internal/api"
 )
 
 // Want selects an attempt of a container, or a sandbox of a pod.

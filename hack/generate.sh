@@ -25,7 +25,7 @@ take() {
   fi
 }
 
-mkdir -p "$new/bin" "$new/api" "$new/shim/pause"
+mkdir -p "$new/bin" "$new/internal/api" "$new/shim/pause"
 
 if ! command -v protoc >/dev/null; then
   cannot api 'there is no protoc (the package protobuf-compiler)'
@@ -34,10 +34,10 @@ elif ! go build -o "$new/bin/" google.golang.org/protobuf/cmd/protoc-gen-go ||
   ! grpc=$(hack/tool.sh google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2); then
   cannot api "protoc's plugins cannot be built"
 else
-  PATH=$new/bin:$PATH protoc -I api --plugin=protoc-gen-go-grpc="$grpc" --go_out="$new/api" --go_opt=paths=source_relative \
-    --go-grpc_out="$new/api" --go-grpc_opt=paths=source_relative crishim.proto
-  take api/crishim.pb.go
-  take api/crishim_grpc.pb.go
+  PATH=$new/bin:$PATH protoc -I internal/api --plugin=protoc-gen-go-grpc="$grpc" --go_out="$new/internal/api" --go_opt=paths=source_relative \
+    --go-grpc_out="$new/internal/api" --go-grpc_opt=paths=source_relative crishim.proto
+  take internal/api/crishim.pb.go
+  take internal/api/crishim_grpc.pb.go
 fi
 
 # Another compiler generates other code.

@@ -17,11 +17,11 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/container/archive"
 	"github.com/crishim/crishim/commands/container/procroot"
+	"github.com/crishim/crishim/internal/api"
 )
 
 type containerFiles interface {

@@ -16,11 +16,11 @@ import (
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/cli/argv"
+	"github.com/crishim/crishim/internal/api"
 	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/output"
 )

@@ -8,9 +8,9 @@ import (
 	urfave "github.com/urfave/cli/v2"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/api"
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/api"
 )
 
 type pauseOptions struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/internal/api"
 	"github.com/crishim/crishim/shim/internal/lifecycle"
 	"github.com/crishim/crishim/shim/state"
 )

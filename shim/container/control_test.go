@@ -7,7 +7,7 @@ import (
 	"github.com/containerd/errdefs"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/internal/api"
 	"github.com/crishim/crishim/internal/kube"
 )
 

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/internal/api"
 	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/shim/convert"
 	"github.com/crishim/crishim/shim/host"

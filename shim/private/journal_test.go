@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/testing/protocmp"
 
-	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/internal/api"
 	"github.com/crishim/crishim/shim/state"
 )
 

@@ -21,7 +21,7 @@ import (
 	"github.com/docker/docker/api/types/system"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/internal/api"
 	shimcontainer "github.com/crishim/crishim/shim/container"
 	"github.com/crishim/crishim/shim/image"
 	"github.com/crishim/crishim/shim/logs"

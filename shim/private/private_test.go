@@ -14,7 +14,7 @@ import (
 	"github.com/docker/docker/api/types/image"
 	"google.golang.org/grpc"
 
-	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/internal/api"
 	"github.com/crishim/crishim/shim/docker"
 	shimimage "github.com/crishim/crishim/shim/image"
 	"github.com/crishim/crishim/shim/state"

@@ -3,7 +3,7 @@ package disk
 import (
 	"testing"
 
-	"github.com/crishim/crishim/api"
+	"github.com/crishim/crishim/internal/api"
 	"github.com/crishim/crishim/output"
 )
 

@@ -2352,7 +2352,7 @@ const file_crishim_proto_rawDesc = "" +
 	"\x0ePauseContainer\x12!.crishim.v1.PauseContainerRequest\x1a\".crishim.v1.PauseContainerResponse\x12]\n" +
 	"\x10RestartContainer\x12#.crishim.v1.RestartContainerRequest\x1a$.crishim.v1.RestartContainerResponse\x12T\n" +
 	"\rCopyContainer\x12 .crishim.v1.CopyContainerRequest\x1a!.crishim.v1.CopyContainerResponse\x12J\n" +
-	"\fEngineEvents\x12\x1f.crishim.v1.EngineEventsRequest\x1a\x17.crishim.v1.EngineEvent0\x01B Z\x1egithub.com/crishim/crishim/apib\x06proto3"
+	"\fEngineEvents\x12\x1f.crishim.v1.EngineEventsRequest\x1a\x17.crishim.v1.EngineEvent0\x01B)Z'github.com/crishim/crishim/internal/apib\x06proto3"
 
 var (
 	file_crishim_proto_rawDescOnce sync.Once
