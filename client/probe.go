@@ -224,7 +224,7 @@ func (o *Options) probeEngines(ctx context.Context, e Endpoint) []found {
 	var list []found
 	for _, engine := range engines {
 		engine.Batch = o.Batch
-		f := found{Candidate: Candidate{Endpoint: engine.Host, Kind: KindEngine, Name: "Docker"}, engine: engine}
+		f := found{Candidate: Candidate{Endpoint: cmp.Or(engine.Host, "docker://"), Kind: KindEngine, Name: "Docker"}, engine: engine}
 		if e.Network != "" {
 			f.Endpoint = e.String()
 		}
@@ -249,7 +249,7 @@ func (o *Options) probeEngine(ctx context.Context, f *found) {
 		f.State, f.Detail = StateFailed, f.engine.Err.Error()
 		return
 	case !ok:
-		f.State, f.Detail = StateUnsupported, "it is no address with a scheme"
+		f.State, f.Detail = StateUnsupported, "the address has no scheme, such as unix:// or tcp://"
 		return
 	case scheme == "ssh", f.engine.TLS != nil:
 		f.State, f.Detail = StateReady, "not asked beforehand"

@@ -150,7 +150,7 @@ func (lookup environment) context(name string) (Endpoint, error) {
 	}
 	found, _ := meta.Endpoints["docker"].(endpoint)
 	if found.Host == "" {
-		return Endpoint{}, fmt.Errorf("docker context %q names no docker endpoint", name)
+		return Endpoint{}, fmt.Errorf("docker context %q has no address of a Docker engine", name)
 	}
 	e := Endpoint{Host: found.Host}
 	e.TLS, err = certificates(filepath.Join(contexts.GetStorageInfo(name).TLSPath, "docker"), tlsconfig.Options{InsecureSkipVerify: found.SkipTLSVerify})

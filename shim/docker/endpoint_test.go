@@ -171,7 +171,7 @@ func TestResolveNamesWhatIsWrong(t *testing.T) {
 		want     string
 	}{
 		"a context that is not there":    {want: `docker context "far"`},
-		"a context without an endpoint":  {meta: `{}`, want: "names no docker endpoint"},
+		"a context without an endpoint":  {meta: `{}`, want: `docker context "far" has no address of a Docker engine`},
 		"a context that is damaged":      {meta: `{`, want: `docker context "far"`},
 		"a context with a damaged CA":    {meta: tcp, ca: "x", want: "TLS for the docker engine: "},
 		"verification without a CA":      {env: map[string]string{"DOCKER_HOST": "tcp://y", "DOCKER_TLS_VERIFY": "1"}, want: "/.docker/ca.pem"},

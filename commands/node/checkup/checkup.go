@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -141,7 +142,10 @@ func (c *checker) condition(rc *runtimeapi.RuntimeCondition) output.Finding {
 	if rc.GetStatus() {
 		return ok(rc.GetType(), "the runtime says so")
 	}
-	detail := strings.TrimSpace(rc.GetReason() + ": " + rc.GetMessage())
+	detail := joined(": ", rc.GetReason(), rc.GetMessage())
+	if detail == "" {
+		detail = "the runtime gives no reason"
+	}
 	switch rc.GetType() {
 	case runtimeapi.RuntimeReady:
 		return failed(rc.GetType(), detail, "see the runtime's own log: journalctl -u containerd, crio or docker")
@@ -161,6 +165,11 @@ func (c *checker) liveRestore() []output.Finding {
 	}
 	return []output.Finding{warn("live restore", "a restart of the engine ends all containers",
 		`set "live-restore": true in /etc/docker/daemon.json and reload the engine`)}
+}
+
+// joined joins the texts that are not empty.
+func joined(separator string, texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), separator)
 }
 
 func ok(check, detail string) output.Finding {
@@ -197,9 +206,9 @@ func Endpoints(attempts []client.Candidate) []output.Finding {
 			}
 			out = append(out, ok(check, detail))
 		case client.StateDockersOwn, client.StateNoCRI:
-			out = append(out, ok(check, a.Name+": "+a.Detail))
+			out = append(out, ok(check, joined(": ", a.Name, a.Detail)))
 		default:
-			out = append(out, warn(check, a.Name+": "+a.State+", "+a.Detail, a.Hint()))
+			out = append(out, warn(check, joined(": ", a.Name, joined(", ", a.State, a.Detail)), a.Hint()))
 		}
 	}
 	return out
