@@ -254,6 +254,25 @@ func TestDumpWithoutARuntime(t *testing.T) {
 	}
 }
 
+// TestDumpShowsListsAsLines: an error with a list has a line for each element on the screen and on the page.
+func TestDumpShowsListsAsLines(t *testing.T) {
+	t.Parallel()
+	c := &commandTest{t: t, vars: map[string]string{"DOCKER_HOST": "unix:///nonexistent/docker.sock"}, terminal: true}
+	file := filepath.Join(t.TempDir(), "x")
+	r := c.run("-r", "docker://", "dump", "-o", file)
+	const list = "no Docker engine found:\n  unix:///nonexistent/docker.sock (Docker, from DOCKER_HOST): there is no such socket\n"
+	if r.code != 0 || !strings.Contains(r.err, "crishim: warning: version: missing or not whole: "+list) || strings.Contains(r.err, `\x0a`) {
+		t.Errorf("got %+v", r)
+	}
+	archive, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if page := unpacked(t, archive)["index.html"]; !strings.Contains(page, strings.TrimSpace(list)) || !strings.Contains(page, "td.prose{white-space:pre-line;") {
+		t.Errorf("the page: %s", page)
+	}
+}
+
 // TestDumpThatIsInterrupted leaves nothing.
 func TestDumpThatIsInterrupted(t *testing.T) {
 	t.Parallel()

@@ -75,7 +75,7 @@ func DetailsMissing(ctx context.Context, p *Printer, what string, err error) err
 	if err == nil || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	p.Warn("the status of %s is not known: %s", what, p.Sentence(err))
+	p.Warn("the status of %s is not known: %w", what, err)
 	return nil
 }
 

@@ -132,9 +132,9 @@ func (p *Printer) Debugf(format string, args ...any) {
 	}
 }
 
-// Warn writes one line to stderr.
+// Warn writes a warning to stderr. An error for %w is worded as by Sentence.
 func (p *Printer) Warn(format string, args ...any) {
-	f := Failure{Code: "warning", Message: output.Sanitize(fmt.Sprintf(format, args...))}
+	f := Failure{Code: "warning", Message: p.Sentence(fmt.Errorf(format, args...))}
 	if p.all != nil {
 		f.Node = p.node
 	}

@@ -96,7 +96,7 @@ func (p *CredentialPlugins) Load(in *Invocation) (err error) {
 		return Usagef("--image-credential-provider-config and --image-credential-provider-bin-dir belong together")
 	}
 	if p.config != "" {
-		if p.Plugins, err = auth.LoadPlugins(p.config, p.dir, in.Now, func(err error) { in.Printer.Warn("%s", in.Printer.Sentence(err)) }); err != nil {
+		if p.Plugins, err = auth.LoadPlugins(p.config, p.dir, in.Now, func(err error) { in.Printer.Warn("%w", err) }); err != nil {
 			return BadInput(err)
 		}
 	}
@@ -169,7 +169,7 @@ func (o *PullOptions) Pull(ctx context.Context, p *Printer, conn *client.Conn, s
 		if attempt >= o.Retries || ctx.Err() != nil || IsGone(err) {
 			return "", About("pull "+spec.GetImage(), pullError(err, auth))
 		}
-		p.Warn("pull %s: %v; trying again", spec.GetImage(), p.Sentence(err))
+		p.Warn("pull %s: %w; trying again", spec.GetImage(), err)
 		if err := Pause(ctx, time.Second<<min(attempt, 4)); err != nil {
 			return "", err
 		}

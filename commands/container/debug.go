@@ -160,6 +160,6 @@ func (o *debugOptions) remove(ctx context.Context, printer *cli.Printer, conn *c
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
 	if err := removeByForce(ctx, conn, id, true, interruptGrace); err != nil {
-		printer.Warn("the debug container %.13s is still there: %s", id, printer.Sentence(err))
+		printer.Warn("the debug container %.13s is still there: %w", id, err)
 	}
 }

@@ -148,7 +148,7 @@ func (o *execOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 	if o.target != "" {
 		err := o.inTarget(ctx, printer, conn)
 		if err != nil && o.ignore && ctx.Err() == nil {
-			printer.Warn("%s: %s: ignored", o.target, printer.Sentence(err))
+			printer.Warn("%s: %w: ignored", o.target, err)
 			return nil
 		}
 		return err
@@ -338,7 +338,7 @@ func (o *execOptions) inMany(ctx context.Context, printer *cli.Printer, conn *cl
 		if !o.ignore || ctx.Err() != nil {
 			return false
 		}
-		printer.Warn("%s: %v", nameOf(c), err)
+		printer.Warn("%s: %w", nameOf(c), err)
 		return true
 	}
 	if !o.parallel {

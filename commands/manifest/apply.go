@@ -77,7 +77,7 @@ func (o *applyOptions) check(in *cli.Invocation, c *urfave.Context) (err error) 
 	}
 	if err == nil {
 		for _, text := range o.set.Warnings {
-			in.Printer.Warn("%s", output.Sanitize(text))
+			in.Printer.Warn("%s", text)
 		}
 	}
 	return err
@@ -250,14 +250,14 @@ func (o *applyOptions) cleanUpOrReport(ctx context.Context, printer *cli.Printer
 	name := kuberuntime.FullName(p)
 	status, err := r.GetPodStatus(ctx, string(p.UID), p.Name, p.Namespace)
 	if err != nil {
-		printer.Warn("pod %s is partly created, and its state is unknown: %v", name, err)
+		printer.Warn("pod %s is partly created, and its state is unknown: %w", name, err)
 		return ""
 	}
 	if len(status.Sandboxes)+len(status.Containers) == 0 {
 		// An interrupted call may still make its sandbox.
 		if ownDir && !interrupted {
 			if err := r.Remove(ctx, p, status, nil); err != nil {
-				printer.Warn("pod %s: %v", name, err)
+				printer.Warn("pod %s: %w", name, err)
 			}
 		}
 		return ""

@@ -65,7 +65,7 @@ func (o *gcOptions) run(ctx context.Context, printer *cli.Printer, connector *cl
 	if o.images.High > 0 {
 		images, err := r.PlanImages(ctx, o.images)
 		if err != nil {
-			printer.Warn("images are left alone: %s", printer.Sentence(err))
+			printer.Warn("images are left alone: %w", err)
 		} else {
 			garbage.Items = append(garbage.Items, images.Items...)
 		}

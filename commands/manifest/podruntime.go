@@ -129,7 +129,7 @@ func keepEvents(printer *cli.Printer, dirs pod.Dirs, steps func(kuberuntime.Even
 			steps(e)
 		}
 		if err := kuberuntime.AppendEvent(dirs, e); err != nil {
-			once.Do(func() { printer.Warn("events are not kept: %v", err) })
+			once.Do(func() { printer.Warn("events are not kept: %w", err) })
 		}
 	}
 }
@@ -158,7 +158,7 @@ func lockPod(ctx context.Context, printer *cli.Printer, r *podRuntime, namespace
 	}
 	return func() {
 		if err := release(); err != nil {
-			printer.Warn("pod %s/%s: unlock: %v", namespace, name, err)
+			printer.Warn("pod %s/%s: unlock: %w", namespace, name, err)
 		}
 	}, nil
 }

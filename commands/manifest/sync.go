@@ -120,7 +120,7 @@ func (o *syncOptions) run(ctx context.Context, printer *cli.Printer, connector *
 			return
 		}
 		for _, one := range cli.Failures(err) {
-			printer.Warn("%s %s: %s", now, what, printer.Sentence(one))
+			printer.Warn("%s %s: %w", now, what, one)
 		}
 	}
 	loop, err := r.NewLoop(o.loop)

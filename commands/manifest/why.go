@@ -129,7 +129,7 @@ func (o *whyOptions) run(ctx context.Context, printer *cli.Printer, connector *c
 
 func warnOf(printer *cli.Printer, f *diagnose.Facts) {
 	for _, err := range f.Failed {
-		printer.Warn("%s", printer.Sentence(err))
+		printer.Warn("%w", err)
 	}
 }
 

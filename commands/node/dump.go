@@ -94,8 +94,8 @@ func (o *dumpOptions) run(ctx context.Context, printer *cli.Printer, connector *
 		printer.Note("crishim: added: %s", added)
 	}
 	for _, part := range r.Parts {
-		if part.Error != "" {
-			printer.Warn("%s: missing or not whole: %s", part.Part, part.Error)
+		if part.Err != nil {
+			printer.Warn("%s: missing or not whole: %w", part.Part, part.Err)
 		}
 	}
 	if o.output == "-" {
@@ -117,7 +117,7 @@ func (o *dumpOptions) collect(ctx context.Context, printer *cli.Printer, connect
 	added(o.keepConfig, "whole configuration files (--keep-config)")
 	done := func(p bundle.Result) {
 		if printer.ErrTerminal && !o.quiet {
-			printer.Note("%-18s %5.1f s  %s", p.Part, p.Seconds, p.Error)
+			printer.Note("%-18s %5.1f s", p.Part, p.Seconds)
 		}
 	}
 	var conn *client.Conn

@@ -104,7 +104,7 @@ func (s *search) forwards(ctx context.Context, t whoTarget) (rows []output.Owner
 	}
 	details, err := cli.PodDetails(ctx, s.conn, ready, (*runtimeapi.PodSandbox).GetId, true)
 	if err != nil {
-		s.printer.Warn("which ports are forwarded to some pods is not known: %s", s.printer.Sentence(err))
+		s.printer.Warn("which ports are forwarded to some pods is not known: %w", err)
 	}
 	for id, status := range details {
 		for _, m := range output.SandboxPorts(status) {

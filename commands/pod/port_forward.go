@@ -83,7 +83,7 @@ func (o *portForwardOptions) run(ctx context.Context, printer *cli.Printer, conn
 		}
 	}
 	options.Failed = func(p stream.Port, err error) {
-		printer.Warn("connection to port %d of %s: %s", p.Remote, pod.GetMetadata().GetName(), printer.Sentence(err))
+		printer.Warn("connection to port %d of %s: %w", p.Remote, pod.GetMetadata().GetName(), err)
 	}
 	options.Alive = func(ctx context.Context) (bool, error) {
 		res, err := conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: pod.GetId()})

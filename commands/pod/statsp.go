@@ -57,9 +57,9 @@ func (o *statspOptions) run(ctx context.Context, printer *cli.Printer, conn *cli
 		switch {
 		case len(pods) == 0:
 		case o.View.Format.ForMachines():
-			printer.Warn("%s cannot be measured: %s", strings.Join(pods, ", "), printer.Sentence(err))
+			printer.Warn("%s cannot be measured: %w", strings.Join(pods, ", "), err)
 		default:
-			printer.Warn("the runtime does not measure %s as a whole: shown are its containers together, without network (%s)", strings.Join(pods, ", "), printer.Sentence(err))
+			printer.Warn("the runtime does not measure %s as a whole: shown are its containers together, without network (%w)", strings.Join(pods, ", "), err)
 		}
 	}
 	sample := func(ctx context.Context) ([]*runtimeapi.PodSandboxStats, error) {

@@ -75,7 +75,8 @@ type Part struct {
 // Result is the result of a part.
 type Result struct {
 	Part    string
-	Error   string `json:",omitempty"`
+	Err     error  `json:"-"`
+	Error   string `json:",omitempty"` // text of Err
 	Seconds float64
 }
 
@@ -96,7 +97,7 @@ func (r *Report) Collect(ctx context.Context, parts []Part, done func(Result)) e
 			}
 			results[i] = Result{Part: p.Name, Seconds: time.Since(start).Round(time.Millisecond).Seconds()}
 			if err != nil {
-				results[i].Error = err.Error()
+				results[i].Err, results[i].Error = err, err.Error()
 			}
 			if ctx.Err() == nil {
 				done(results[i])

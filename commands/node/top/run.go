@@ -181,7 +181,7 @@ func Sample(ctx context.Context, in *cli.Invocation, conn *client.Conn, filter *
 			if ctx.Err() != nil {
 				return nil, err
 			}
-			in.Printer.Warn("no figures: %s", s.Err)
+			in.Printer.Warn("no figures: %w", err)
 			break
 		}
 		model.Update(s)
