@@ -38,9 +38,10 @@ type hostsTest struct {
 func withHosts(t *testing.T, n int) *hostsTest {
 	t.Helper()
 	h := &hostsTest{commandTest: withStub(t, stubcri.Options{})}
+	dir := filepath.Dir(stubcri.SocketPath(t))
 	for i := range n {
 		at := testNow.Add(time.Duration(-i) * time.Hour)
-		s := stubcri.Start(t, stubcri.Options{Now: func() time.Time { return at }})
+		s := stubcri.Start(t, stubcri.Options{Socket: filepath.Join(dir, fmt.Sprintf("h%03d", i)), Now: func() time.Time { return at }})
 		pod := s.AddPod("default", fmt.Sprint("web", i))
 		s.AddContainer(pod, fmt.Sprint("app", i))
 		s.AddContainer(pod, "common")

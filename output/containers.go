@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,11 +24,6 @@ type (
 type made interface {
 	GetCreatedAt() int64
 	GetId() string
-}
-
-// newestRank returns a string that sorts like newestFirst, for lists of several nodes.
-func newestRank[T made](row T) string {
-	return fmt.Sprintf("%019d %s", math.MaxInt64-max(row.GetCreatedAt(), 0), row.GetId())
 }
 
 // newestFirst sorts by creation time, newest first, then by id.
@@ -361,10 +355,10 @@ func NeedsPods(containers []container, o Options) bool {
 func Containers(w io.Writer, r *runtimeapi.ListContainersResponse, o Options) error {
 	rows := newestFirst(r.GetContainers())
 	return render(w, view{
-		fallback: Table, items: messages(rows), key: "containers", ranks: each(rows, newestRank[container]), ids: each(rows, container.GetId),
+		fallback: Table, items: messages(rows), key: "containers", ids: each(rows, container.GetId),
 		names: each(rows, func(c container) string { return containerReference(c, o) }),
 		table: func(w io.Writer, o Options) error {
-			return writeRanked(w, rows, asCrictl(containerColumns, crictlContainerColumns, o), newestRank[container], o)
+			return writeTable(w, rows, asCrictl(containerColumns, crictlContainerColumns, o), o)
 		},
 		long: func(w io.Writer, o Options) error { return longContainers(w, rows, o) },
 	}, o)

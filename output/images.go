@@ -51,9 +51,11 @@ func imageRows(image *runtimeapi.Image) []imageRow {
 // Images writes a list of images sorted by first tag, first digest and id.
 func Images(w io.Writer, r *runtimeapi.ListImagesResponse, o Options) error {
 	images := slices.Clone(r.GetImages())
-	slices.SortStableFunc(images, func(a, b *runtimeapi.Image) int { return cmp.Compare(imageRank(a), imageRank(b)) })
+	slices.SortStableFunc(images, func(a, b *runtimeapi.Image) int {
+		return cmp.Or(cmp.Compare(first(a.GetRepoTags()), first(b.GetRepoTags())), cmp.Compare(first(a.GetRepoDigests()), first(b.GetRepoDigests())), cmp.Compare(a.GetId(), b.GetId()))
+	})
 	return render(w, view{
-		fallback: Table, items: messages(images), key: "images", ranks: each(images, imageRank),
+		fallback: Table, items: messages(images), key: "images",
 		ids: each(images, (*runtimeapi.Image).GetId), names: each(images, imageReference),
 		table: func(w io.Writer, o Options) error {
 			columns := slices.Clone(imageColumns)
@@ -62,14 +64,10 @@ func Images(w io.Writer, r *runtimeapi.ListImagesResponse, o Options) error {
 					columns[i].wide = false
 				}
 			}
-			return writeRanked(w, slices.Concat(each(images, imageRows)...), columns, func(r imageRow) string { return imageRank(r.image) }, o)
+			return writeTable(w, slices.Concat(each(images, imageRows)...), columns, o)
 		},
 		long: func(w io.Writer, _ Options) error { return longImages(w, images) },
 	}, o)
-}
-
-func imageRank(image *runtimeapi.Image) string {
-	return first(image.GetRepoTags()) + "\x00" + first(image.GetRepoDigests()) + "\x00" + image.GetId()
 }
 
 // imageReference returns the first tag of an image, else its first digest, else its id.

@@ -69,7 +69,6 @@ type view struct {
 	key      string                   // key of the list in the document; "" if the document has no list
 	array    bool                     // several elements form an array; a single element is the document
 	wrap     string                   // key of a single element in the document; "" if the element is the document
-	ranks    []string                 // sort keys of the elements; nil: the caller's order
 	ids      []string                 // ids of the elements for Quiet; nil: not a list with ids
 	names    []string                 // reference of each element
 	table    func(w io.Writer, o Options) error
@@ -92,13 +91,6 @@ func encodeAll[T any](all []T, encode func(T) ([]byte, error)) (items [][]byte, 
 		}
 	}
 	return items, nil
-}
-
-func (v view) rank(i int) string {
-	if v.ranks == nil {
-		return ""
-	}
-	return v.ranks[i]
 }
 
 // document returns a single document with the given elements.
@@ -149,7 +141,7 @@ func render(w io.Writer, v view, o Options) error {
 
 func (v view) writeReferences(w io.Writer, lines []string) error {
 	if p, ok := w.(*Part); ok {
-		p.addLines(v, lines)
+		p.texts = append(p.texts, each(lines, Sanitize)...)
 		return nil
 	}
 	return writeLines(w, each(lines, Sanitize))

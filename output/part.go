@@ -17,20 +17,17 @@ type Part struct {
 
 	columns  []column[nodeRow]
 	rows     []nodeRow
-	texts    []rankedText // elements of a document, or lines
-	document bool         // texts are elements
-	key      string       // key of the list in the document
+	texts    []string // elements of a document, or lines
+	document bool     // texts are elements
+	key      string   // key of the list in the document
 }
 
 type nodeRow struct {
-	node       string
-	cells      []string
-	tones      []tone
-	rank, sort string // sort keys across nodes
+	node  string
+	cells []string
+	tones []tone
+	sort  string // key of Options.Sort
 }
-
-// rankedText is an element or line and its sort key.
-type rankedText struct{ rank, text string }
 
 // NodeColumn is the key of the column or field for the node in a view of several nodes.
 const NodeColumn = "node"
@@ -39,7 +36,7 @@ func (p *Part) Empty() bool { return p.columns == nil && !p.document && p.texts 
 
 func (p *Part) Write(b []byte) (int, error) { return p.Text.Write(b) }
 
-func addTable[T any](p *Part, rows []T, columns []column[T], rank func(T) string, o Options) error {
+func addTable[T any](p *Part, rows []T, columns []column[T], o Options) error {
 	shown, err := choose(columns, o)
 	if err != nil {
 		return err
@@ -71,9 +68,6 @@ func addTable[T any](p *Part, rows []T, columns []column[T], rank func(T) string
 			}
 			return c.tone(row, o)
 		})
-		if rank != nil {
-			r.rank = rank(row)
-		}
 		if sort >= 0 {
 			r.sort = columns[sort].sortKey(row, o)
 		}
@@ -97,20 +91,14 @@ func (p *Part) addItems(v view, items [][]byte, kind Kind) error {
 		items = [][]byte{v.document(items)}
 	}
 	p.document, p.key = true, v.key
-	for i, item := range items {
+	for _, item := range items {
 		named, err := withNode(item, p.Node)
 		if err != nil {
 			return err
 		}
-		p.texts = append(p.texts, rankedText{v.rank(i), named})
+		p.texts = append(p.texts, named)
 	}
 	return nil
-}
-
-func (p *Part) addLines(v view, lines []string) {
-	for i, line := range lines {
-		p.texts = append(p.texts, rankedText{v.rank(i), Sanitize(line)})
-	}
 }
 
 // withNode adds the node to an element as its first field. A runtime that uses the same field name causes an error.
@@ -132,14 +120,14 @@ func withNode(item []byte, node string) (string, error) {
 	return field + "," + string(item[1:]), nil
 }
 
-// Merge writes the parts of several nodes as one view with a NODE column, or with the node in each element. Lists are
-// sorted as for a single node. Without a sort key, rows keep the order of the parts.
+// Merge writes the parts of several nodes as one view with a NODE column, or with the node in each element. Rows and
+// elements are sorted by Options.Sort, else by node and then as for a single node.
 func Merge(w io.Writer, parts []*Part, o Options) error {
 	var columns []column[nodeRow]
 	var rows []nodeRow
-	var texts []rankedText
+	var texts []string
 	document, list := false, ""
-	for _, p := range parts {
+	for _, p := range sortedBy(parts, func(p *Part) string { return p.Node }, compareText) {
 		if columns == nil {
 			columns = p.columns
 		}
@@ -151,19 +139,18 @@ func Merge(w io.Writer, parts []*Part, o Options) error {
 	if columns != nil {
 		return mergeRows(w, rows, columns, o)
 	}
-	lines := each(sortedBy(texts, func(r rankedText) string { return r.rank }, strings.Compare), func(r rankedText) string { return r.text })
 	kind := o.Format.Kind
 	switch {
 	case !document:
-		return writeLines(w, lines)
+		return writeLines(w, texts)
 	case kind == JSONL:
-		return writeLines(w, each(lines, func(text string) string { return string(EscapeJSON([]byte(text))) }))
+		return writeLines(w, each(texts, func(text string) string { return string(EscapeJSON([]byte(text))) }))
 	case kind == Default:
 		kind = JSON
 	case kind == Table || kind == Wide: // no part has rows
 		kind = YAML
 	}
-	root := "[" + strings.Join(lines, ",") + "]"
+	root := "[" + strings.Join(texts, ",") + "]"
 	if list != "" {
 		root = `{"` + list + `":` + root + "}"
 	}
@@ -173,7 +160,6 @@ func Merge(w io.Writer, parts []*Part, o Options) error {
 func mergeRows(w io.Writer, rows []nodeRow, columns []column[nodeRow], o Options) error {
 	all := []column[nodeRow]{{name: strings.ToUpper(NodeColumn), shrink: true, value: func(r nodeRow, _ Options) string { return r.node }}}
 	all = append(all, columns...)
-	rows = sortedBy(rows, func(r nodeRow) string { return r.rank }, strings.Compare)
 	if name, down := sortColumn(o); name != "" && name != NodeColumn {
 		o.Sort = ""
 		rows = sortedBy(rows, func(r nodeRow) string { return r.sort }, inOrder(down))

@@ -14,7 +14,7 @@ func partsOf(t *testing.T, o Options, render func(p *Part, node int) error) (par
 		if err := render(p, i); err != nil {
 			t.Fatal(err)
 		}
-		parts = append(parts, p)
+		parts = append([]*Part{p}, parts...) // as if the user had named n2 first
 	}
 	return parts
 }
@@ -30,12 +30,12 @@ func TestMerge(t *testing.T) {
 		quiet                 bool
 		want                  string
 	}{
-		{"", "", "", false, "NODE IMAGE TAG IMAGE ID SIZE n2 a 1 a 1kB n1 b 1 b 2kB n2 c 1\\x1b[1m c 3kB"},
+		{"", "", "", false, "NODE IMAGE TAG IMAGE ID SIZE n1 b 1 b 2kB n2 a 1 a 1kB n2 c 1\\x1b[1m c 3kB"},
 		{"", "-size", "tag,node", false, "TAG NODE 1\\x1b[1m n2 1 n1 1 n2"},
 		{"", "node", "node", false, "NODE n1 n2 n2"},
-		{"", "", "", true, "sha256:a sha256:b sha256:c"},
-		{"jsonpath={.images[*].node}", "", "", false, "n2 n1 n2"},
-		{"go-template={{range .images}}{{.node}}{{.id}} {{end}}", "", "", false, "n2sha256:a n1sha256:b n2sha256:c"},
+		{"", "", "", true, "sha256:b sha256:a sha256:c"},
+		{"jsonpath={.images[*].node}", "", "", false, "n1 n2 n2"},
+		{"go-template={{range .images}}{{.node}}{{.id}} {{end}}", "", "", false, "n1sha256:b n2sha256:a n2sha256:c"},
 	} {
 		format, err := ParseFormat(c.format)
 		if err != nil {

@@ -213,9 +213,9 @@ func podAttempt(p pod) uint32 { return p.GetMetadata().GetAttempt() }
 func Pods(w io.Writer, r *runtimeapi.ListPodSandboxResponse, o Options) error {
 	rows := newestFirst(r.GetItems())
 	return render(w, view{
-		fallback: Table, items: messages(rows), key: "items", ranks: each(rows, newestRank[pod]), ids: each(rows, pod.GetId), names: each(rows, podReference),
+		fallback: Table, items: messages(rows), key: "items", ids: each(rows, pod.GetId), names: each(rows, podReference),
 		table: func(w io.Writer, o Options) error {
-			return writeRanked(w, rows, asCrictl(podColumns, crictlPodColumns, o), newestRank[pod], o)
+			return writeTable(w, rows, asCrictl(podColumns, crictlPodColumns, o), o)
 		},
 		long: func(w io.Writer, o Options) error { return longPods(w, rows, o) },
 	}, o)

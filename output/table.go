@@ -53,12 +53,8 @@ func (t tone) paint(text string) string {
 // writeTable writes rows below a header line. If they do not fit the terminal, it drops spare columns and cuts
 // shrinking ones, the widest first. Columns that the user requested are all shown, folded if necessary.
 func writeTable[T any](w io.Writer, rows []T, columns []column[T], o Options) error {
-	return writeRanked(w, rows, columns, nil, o)
-}
-
-func writeRanked[T any](w io.Writer, rows []T, columns []column[T], rank func(T) string, o Options) error {
 	if p, ok := w.(*Part); ok {
-		return addTable(p, rows, columns, rank, o)
+		return addTable(p, rows, columns, o)
 	}
 	rows, err := order(rows, columns, o)
 	if err != nil {
