@@ -74,14 +74,11 @@ func (s *runtimeState) blocks(hostNetwork bool) bool {
 	return s.noRuntime.Load() || s.noNetwork.Load() && !hostNetwork
 }
 
-// NewLoop returns a loop for a directory, which is locked until Close.
+// NewLoop returns a loop for a directory, which is locked until Close. The loop reports a directory that it cannot read.
 func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 	path, err := filepath.Abs(o.Dir)
-	if err == nil {
-		_, err = os.ReadDir(path)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("read manifests: %w", err)
+		return nil, err
 	}
 	lockPath := dirLockPath(m.o.Dirs, path)
 	if err := os.MkdirAll(filepath.Dir(lockPath), 0o755); err != nil {

@@ -525,3 +525,16 @@ func TestOnceEnds(t *testing.T) {
 		})
 	}
 }
+
+// TestOnceWithoutTheDirectory: reading the directory is what finds that it is missing.
+func TestOnceWithoutTheDirectory(t *testing.T) {
+	t.Parallel()
+	l, err := newFixture(t).NewLoop(LoopOptions{Dir: filepath.Join(t.TempDir(), "missing")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := l.RunOnce(t.Context(), Wait{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+}
