@@ -131,17 +131,17 @@ func (f *Filter) Given() bool {
 // Last returns the number of --last or --latest, 0 for all.
 func (f *Filter) Last() int { return f.last }
 
-// LastHint returns a hint if the value of -n is a number and not a namespace: -n is --last in crictl and docker.
-func (f *Filter) LastHint(ctx context.Context, conn *client.Conn) string {
+// HintLast prints a hint if the value of -n is a number and not a namespace: -n is --last in crictl and docker.
+func (f *Filter) HintLast(ctx context.Context, p *Printer, conn *client.Conn) {
 	n := f.In.Namespace
 	if _, err := strconv.ParseUint(n, 10, 16); err != nil {
-		return ""
+		return
 	}
 	pods, err := PodNames(ctx, conn)
 	if err != nil || slices.ContainsFunc(slices.Collect(maps.Values(pods)), func(m *runtimeapi.PodSandboxMetadata) bool { return m.GetNamespace() == n }) {
-		return ""
+		return
 	}
-	return fmt.Sprintf("hint: -n is the namespace, and there is no %s; `--last %[1]s` is the number, and so is -n with --compat=crictl", n)
+	p.Note("hint: -n is the namespace, and there is no %s; `--last %[1]s` is the number, and so is -n with --compat=crictl", n)
 }
 
 // Check completes a filter. By default only running containers are chosen.

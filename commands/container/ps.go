@@ -60,12 +60,10 @@ func (o *psOptions) run(ctx context.Context, printer *cli.Printer, conn *client.
 			cli.PointToDescribe(printer, cli.SourceOf(named[0]), failed.GetId())
 		}
 		if len(containers) == 0 && o.view.ForPeople() && err == nil {
-			if hint := o.filter.LastHint(ctx, conn); hint != "" {
-				printer.Note("%s", hint)
+			o.filter.HintLast(ctx, printer, conn)
+			if name := o.filter.Name.Regexp; name != nil {
+				printer.Note("hint: --all has containers that have ended, too; `crishim pods --name %s` looks for pods", argv.ShellWords(name.String()))
 			}
-		}
-		if name := o.filter.Name.Regexp; name != nil && len(containers) == 0 && o.view.ForPeople() && err == nil {
-			printer.Note("hint: --all has containers that have ended, too; `crishim pods --name %s` looks for pods", argv.ShellWords(name.String()))
 		}
 		return err
 	}

@@ -56,9 +56,7 @@ func (o *podsOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 		}
 		err = output.Pods(printer.Out, &runtimeapi.ListPodSandboxResponse{Items: pods}, o.view.Options)
 		if len(pods) == 0 && o.view.ForPeople() && err == nil {
-			if hint := o.filter.LastHint(ctx, conn); hint != "" {
-				printer.Note("%s", hint)
-			}
+			o.filter.HintLast(ctx, printer, conn)
 		}
 		called := func(p *runtimeapi.PodSandbox) cli.Source {
 			return cli.Source{Namespace: p.GetMetadata().GetNamespace(), Pod: p.GetMetadata().GetName()}
