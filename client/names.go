@@ -20,9 +20,9 @@ import (
 type Want int
 
 const (
-	Any           Want = iota // the newest
-	Running                   // the running one; an error if none runs
-	PreferRunning             // the running one, or the newest if none runs
+	Any           Want = iota // the newest attempt, in any state
+	Running                   // the running attempt; an error if none runs
+	PreferRunning             // the running attempt, else the newest
 )
 
 // Last is the reference to the newest container or pod.

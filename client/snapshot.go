@@ -52,7 +52,7 @@ func (c *Conn) snapshotFor(ctx context.Context, q Query) (*snapshot, error) {
 		return nil, err
 	}
 	if len(res.GetContainers()) != 1 {
-		return c.snapshot(ctx, true) // a container may be named like an id
+		return c.snapshot(ctx, true) // the reference may be the name of a container
 	}
 	s := &snapshot{now: c.now()}
 	s.setContainers(res.GetContainers())

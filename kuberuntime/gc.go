@@ -18,7 +18,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/volume"
 )
 
-// GCPolicy says which dead containers are kept, as the kubelet's flags.
+// GCPolicy limits the dead containers that are kept, like the kubelet's flags.
 type GCPolicy struct {
 	MinAge          time.Duration // younger containers are kept
 	MaxPerContainer int           // dead attempts of one container, -1 for no limit
@@ -286,7 +286,7 @@ func (m *Manager) deadDirs(ctx context.Context, sources Sources) ([]GarbageItem,
 		}
 	}
 	if sources.Dir != "" {
-		return out, nil // links may be of any pod
+		return out, nil // the links may belong to pods of other directories
 	}
 	links, err := m.deadLinks()
 	return append(out, links...), err

@@ -41,10 +41,10 @@ func (m *Manager) identify(ctx context.Context) (identity, error) {
 		}
 	}
 	var config struct {
-		EngineID      string `json:"engineID"` // crishim's
+		EngineID      string `json:"engineID"` // in the info of crishim's shim
 		DockerRootDir string `json:"dockerRootDir"`
 		NetworkPlugin string `json:"networkPlugin"`
-		RootDir       string `json:"rootDir"` // containerd's
+		RootDir       string `json:"rootDir"` // in the info of containerd
 	}
 	// Another runtime's configuration may have another form.
 	_ = json.Unmarshal([]byte(resp.GetInfo()["config"]), &config)

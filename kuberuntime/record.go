@@ -221,11 +221,11 @@ func Prepare(p *v1.Pod, directory string, now time.Time) error {
 	return nil
 }
 
-// Owner says who created a pod. It is zero for a kubelet, crictl, or another tool.
+// Owner is the creator of a pod. It is zero for a kubelet, crictl, or another tool.
 type Owner struct {
-	Apply bool   // Up, on this host and runtime
-	Dir   string // Loop, of this directory
-	File  string // of the manifest in Dir, where known
+	Apply bool   // created by Up, on this host and runtime
+	Dir   string // created by Loop, from this directory
+	File  string // name of the manifest in Dir, if known
 }
 
 func (o Owner) String() string {

@@ -100,7 +100,7 @@ func sweep(ctx context.Context, base, host string, engine stream.ExecInspector, 
 		}
 		removed := containers.RemoveOwned(ctx, filepath.Base(dir))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // serve removes old helpers
+			return nil // the command had no temporary containers; serve removes old helpers
 		}
 		return errors.Join(err, removed)
 	})

@@ -59,7 +59,7 @@ func Listen(ctx context.Context, endpoint string) (net.Listener, error) {
 	}
 	defer os.Remove(private)
 	made := filepath.Join(private, "s")
-	defer os.Remove(made) // fails after the rename
+	defer os.Remove(made) // without effect after the rename
 	l, err := listenPrivate(made)
 	if err != nil {
 		return nil, err

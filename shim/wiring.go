@@ -84,7 +84,7 @@ func newService(o Options, client *docker.Client) (*criService, *private.Service
 	})
 	s.streamService = stream.New(stream.Options{
 		Address: o.StreamAddress, CertFile: o.StreamCertFile, KeyFile: o.StreamKeyFile,
-		OnDemand:  !o.Daemon, // few commands have a session
+		OnDemand:  !o.Daemon, // the streaming server starts with the first session, which few commands have
 		RecordDir: o.ExecRecords, IdleTimeout: o.StreamIdleTimeout, PodIPs: s.podIPs, Log: o.Log,
 	}, engine)
 	s.statsService = stats.New(listing, o.Log)

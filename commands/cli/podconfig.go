@@ -45,7 +45,7 @@ func RunPod(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandboxCo
 		return "", err
 	}
 	res, err := conn.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: pod, RuntimeHandler: handler}, opts...)
-	if err != nil && given == "" && before == "" && pod.LogDirectory != "" { // else the logs belong to the existing pod of that name
+	if err != nil && given == "" && before == "" && pod.LogDirectory != "" { // an existing pod of that name keeps its logs
 		err = Join(err, RemoveOwnLogs(conn, pod.GetMetadata()))
 	}
 	return res.GetPodSandboxId(), err

@@ -232,7 +232,7 @@ func followDangling(file string) (string, error) {
 type localSource struct {
 	path     string // empty for a tar stream on stdin
 	dir      bool
-	contents bool // of the directory, without itself
+	contents bool // copy the contents of the directory, not the directory
 }
 
 func findSource(from string) (localSource, error) {

@@ -207,7 +207,7 @@ func readMerged(ctx context.Context, conn *client.Conn, o logsOptions, container
 
 // inOrder calls emit for the lines of all logs, the oldest first.
 func inOrder(logs []chan mergedLine, emit func(cli.Source, logfile.Entry) error) error {
-	next := make([]*mergedLine, len(logs)) // nil: to be read
+	next := make([]*mergedLine, len(logs)) // next line of each log; nil: to be read
 	for {
 		first := -1
 		for i := range logs {

@@ -16,7 +16,7 @@ import (
 type pauseOptions struct {
 	cli.Targets
 	verb string
-	tool string // the command of ctr task and runc
+	tool string // subcommand of ctr task and runc
 }
 
 // NewPause returns the verb that freezes containers. CRI has no call for it.

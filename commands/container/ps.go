@@ -48,7 +48,7 @@ func (o *psOptions) check(in *cli.Invocation, c *urfave.Context) error {
 }
 
 func (o *psOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
-	o = new(*o) // it runs for several nodes at the same time
+	o = new(*o) // runs of several nodes are concurrent and change it
 	if !o.watch {
 		containers, err := o.list(ctx, printer, conn)
 		if err != nil {

@@ -54,7 +54,7 @@ type imageConfig struct {
 		History []struct {
 			Created    json.RawMessage // a time, or Docker's seconds
 			CreatedBy  string
-			BuildStep  string `json:"created_by"` // the same in OCI's configuration
+			BuildStep  string `json:"created_by"` // the build step in OCI's configuration
 			Comment    string
 			Size       *int64
 			ID         string `json:"Id"`
@@ -83,7 +83,7 @@ func (c *imageConfig) steps(sizes func() []int64) (steps []output.HistoryEntry) 
 	docker := false
 	for _, h := range c.Spec.History {
 		step := output.HistoryEntry{CreatedBy: h.CreatedBy + h.BuildStep, Comment: h.Comment, Size: h.Size}
-		if id, ok := strings.CutPrefix(h.ID, "sha256:"); ok { // other steps are <missing>
+		if id, ok := strings.CutPrefix(h.ID, "sha256:"); ok { // steps without an image of their own have the id <missing>
 			step.ID = id
 		}
 		var seconds int64

@@ -76,7 +76,7 @@ func (o *pullOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 		}
 		return nil
 	}
-	o = new(*o) // it runs for several nodes at the same time
+	o = new(*o) // runs of several nodes are concurrent and change it
 	if o.Progress {
 		o.Display = progress.Start(printer.Progress())
 		defer o.Display.Close()

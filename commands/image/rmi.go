@@ -107,7 +107,7 @@ func (o *rmiOptions) run(ctx context.Context, printer *cli.Printer, conn *client
 				}
 			}
 			names := names(i)
-			if len(names) > 1 && !o.All { // --all and --prune have announced it
+			if len(names) > 1 && !o.All { // --all and --prune have listed the images already
 				printer.Warn("image %s has %d names, all go: %s", cli.Quote(i.Ref), len(names), strings.Join(names, ", "))
 			}
 			_, err := conn.Image.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: i.Object.GetId()}})
@@ -131,7 +131,7 @@ func (o *rmiOptions) run(ctx context.Context, printer *cli.Printer, conn *client
 // chosenImages are the images to remove.
 type chosenImages struct {
 	images []cli.ImageTarget
-	use    *kuberuntime.ImageUse // of --prune
+	use    *kuberuntime.ImageUse // when images were used, for --prune
 	usage  *disk.Images
 }
 

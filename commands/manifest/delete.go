@@ -25,7 +25,7 @@ import (
 
 type deleteOptions struct {
 	files, names         []string
-	workloads            map[string]string // of the files, with the name of the first pod
+	workloads            map[string]string // workloads in the files, with the name of their first pod
 	grace                *int64
 	ignoreMissing, quiet bool
 	all, yes, recursive  bool
@@ -264,7 +264,7 @@ func deletePod(ctx context.Context, printer *cli.Printer, r *podRuntime, p *pod.
 		return err
 	}
 	defer unlock()
-	pods, err := r.GetPods(ctx, true) // again: the lock's last holder may have changed it
+	pods, err := r.GetPods(ctx, true) // list again: the lock's last holder may have changed pods
 	if err != nil {
 		return err
 	}

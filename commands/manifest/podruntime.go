@@ -46,7 +46,7 @@ type podRuntimeOptions struct {
 	pullsWait   bool // a pull beyond the rate waits for its turn
 	plugins     cli.CredentialPlugins
 	limitedSwap bool
-	singleOOM   bool // SingleProcessOOMKill
+	singleOOM   bool // an OOM kill ends one process instead of the container
 }
 
 // connectHere connects to a runtime of this host, because pods from manifests have directories on the host.
@@ -209,10 +209,10 @@ func (o *inputOptions) check(in *cli.Invocation, c *urfave.Context) (err error) 
 func withSubdirectories(paths []string) (all []string, err error) {
 	for _, path := range paths {
 		if info, err := os.Stat(path); path == "-" || err != nil || !info.IsDir() {
-			all = append(all, path) // the reader reports the error
+			all = append(all, path) // the reader of the manifests reports the error
 			continue
 		}
-		root := path + "/" // followed if it is a link
+		root := path + "/" // the slash follows a link
 		err := filepath.WalkDir(root, func(at string, e fs.DirEntry, err error) error {
 			switch {
 			case err != nil:

@@ -113,7 +113,7 @@ func (o *syncOptions) run(ctx context.Context, printer *cli.Printer, connector *
 		return err
 	}
 	defer r.close()
-	o.loop.Problem = func(what string, err error) { // of the directory or the runtime as a whole
+	o.loop.Problem = func(what string, err error) { // a problem of the directory or the runtime, not of a pod
 		now := printer.Now().Format(time.TimeOnly)
 		if err == nil {
 			fmt.Fprintf(printer.Err, "%s %s: the problem is solved\n", now, what)

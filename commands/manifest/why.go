@@ -259,6 +259,6 @@ func (p *page) finding(f diagnose.Finding, before string, whole bool) {
 		if i > 0 {
 			before = "        "
 		}
-		p.text.WriteString(before + output.Sanitize(line) + "\n") // whole, to be copied
+		p.text.WriteString(before + output.Sanitize(line) + "\n") // not wrapped, so that the command line can be copied
 	}
 }

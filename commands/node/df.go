@@ -89,8 +89,8 @@ type nodeDisk struct {
 	failed  []error
 
 	parts      *disk.Images
-	pods       map[string]string       // names, by uid
-	containers []*runtimeapi.Container // of pods
+	pods       map[string]string       // names of pods by uid
+	containers []*runtimeapi.Container // containers of pods
 
 	reclaimable map[string][]string // paths that gc would remove, by kind
 }

@@ -23,7 +23,7 @@ import (
 // serve is the verb with its settings.
 type serve struct {
 	*cli.ServeOptions
-	version string // of crishim
+	version string // version of crishim
 }
 
 // NewServe returns the verb that runs the dockershim as a CRI runtime of its own.

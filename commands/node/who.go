@@ -130,9 +130,9 @@ type search struct {
 	conn      *client.Conn
 	failed    error // why the runtime did not list its containers and pods
 	unnamed   bool  // a row has no name because of that
-	elsewhere bool  // its containers are not this machine's
+	elsewhere bool  // the runtime is on another machine
 	list      inventory
-	processes []hostproc.Process // of the whole machine, once they are needed
+	processes []hostproc.Process // all processes of this machine, read on first use
 }
 
 // inventory has the pods and containers of the runtime.

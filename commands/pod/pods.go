@@ -48,7 +48,7 @@ func (o *podsOptions) check(in *cli.Invocation, c *urfave.Context) error {
 }
 
 func (o *podsOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
-	o = new(*o) // it runs for several nodes at the same time
+	o = new(*o) // runs of several nodes are concurrent and change it
 	if !o.watch {
 		pods, err := o.list(ctx, printer, conn)
 		if err != nil {

@@ -36,7 +36,7 @@ func NewStatsp(in *cli.Invocation) *cli.Verb {
 }
 
 func (o *statspOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
-	o = new(*o) // it runs for several nodes at the same time
+	o = new(*o) // runs of several nodes are concurrent and change it
 	filter := &runtimeapi.PodSandboxStatsFilter{Id: o.Filter.ID, LabelSelector: o.Filter.Selector.Equalities()}
 	ids, err := o.Chosen(printer, func(ref string) (string, error) {
 		pod, err := conn.PodOf(ctx, o.Filter.In.Query(ref, client.Running))

@@ -89,7 +89,7 @@ func (x explainer) running(c plan.ContainerView) (Finding, bool) {
 	attempts := d.Status.Attempts(name)
 	if len(attempts) > 1 && c.Status.RestartCount > 0 && !attempts[1].Succeeded() && x.f.At.Sub(c.Status.StartedAt) < recently {
 		f := x.ended(c, attempts[1])
-		if f.Code == StoppedByUser { // by a user's restart
+		if f.Code == StoppedByUser { // stopped in order to restart
 			return Finding{}, false
 		}
 		f.Severity, f.Text = Warning, name+" runs again: before, it "+f.Text
@@ -115,7 +115,7 @@ func (x explainer) ended(c plan.ContainerView, s *pod.ContainerStatus) Finding {
 		Severity: Error, Code: Exited, ID: s.ID, Time: s.FinishedAt, Text: Ended(s, x.f.At), Log: x.log(c),
 		Next: []string{"crishim logs " + previousFlag(x.p, s) + "TARGET", "crishim describe POD"},
 	}
-	if s.ExitCode == 0 && s.Reason != pod.OOMKilled { // it is to run again
+	if s.ExitCode == 0 && s.Reason != pod.OOMKilled { // the restart policy lets it run again
 		f.Severity = Warning
 	}
 	if s.NeverStarted() {

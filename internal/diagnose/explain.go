@@ -30,49 +30,49 @@ type Code string
 
 // Codes of findings.
 const (
-	OutOfMemory       Code = "out-of-memory"         // the kernel ended the container
+	OutOfMemory       Code = "out-of-memory"         // the kernel ended the container for lack of memory
 	ProcessKilled     Code = "process-killed"        // the kernel ended a process, and its container still runs
-	Exited            Code = "exited"                // with a status other than 0
+	Exited            Code = "exited"                // the container ended with a status other than 0
 	Signalled         Code = "ended-by-signal"       // the exit status stands for a signal
-	EngineRestarted   Code = "engine-restarted"      // it ended when the engine did
-	NodeRestarted     Code = "node-restarted"        // it ended with the node
-	StoppedByUser     Code = "stopped"               // a user ended it
-	NoCommand         Code = "command-not-found"     // of a container
+	EngineRestarted   Code = "engine-restarted"      // the container ended when the engine restarted
+	NodeRestarted     Code = "node-restarted"        // the container ended when the node restarted
+	StoppedByUser     Code = "stopped"               // a user stopped the container
+	NoCommand         Code = "command-not-found"     // the container's command does not exist
 	NotExecutable     Code = "not-executable"        // the command is not a program, or has no execute permission
-	WrongArchitecture Code = "wrong-architecture"    // of the image or its command
-	NoInterpreter     Code = "interpreter-not-found" // of its command
-	StartFailed       Code = "start-failed"          // in another way
-	ImageNotFound     Code = "image-not-found"       // the registry does not have it, or hides it without a login
+	WrongArchitecture Code = "wrong-architecture"    // the image or its command is for another architecture
+	NoInterpreter     Code = "interpreter-not-found" // the command's loader or script interpreter does not exist
+	StartFailed       Code = "start-failed"          // any other failed start
+	ImageNotFound     Code = "image-not-found"       // the registry does not have the image, or hides it without a login
 	ImageRefused      Code = "image-not-allowed"     // the registry requires a login, or refuses the given login
 	ImageName         Code = "image-name-invalid"    // the reference does not parse
 	RegistryAway      Code = "registry-not-found"    // the registry does not answer
 	RegistryLimit     Code = "registry-limit"        // the registry answered 429
 	RegistryTrouble   Code = "registry-trouble"      // the registry answered 5xx
-	ImageMissing      Code = "image-not-present"     // and must not be pulled
-	ImagePull         Code = "image-pull-failed"     // in another way
-	ImageWait         Code = "image-pulling"         // it is still being pulled
+	ImageMissing      Code = "image-not-present"     // the image is not present, and imagePullPolicy forbids a pull
+	ImagePull         Code = "image-pull-failed"     // any other failed pull
+	ImageWait         Code = "image-pulling"         // the image is still being pulled
 	ConfigError       Code = "config-error"          // an object that the manifest names is missing
 	MountMissing      Code = "mount-missing"         // the source of a mount does not exist
-	VolumesFailed     Code = "volumes-failed"        // in another way
+	VolumesFailed     Code = "volumes-failed"        // any other failure to set up volumes
 	DiskFull          Code = "disk-full"             // a filesystem has (almost) no free space
-	InodesFull        Code = "inodes-full"           // or no free inodes
-	DiskLow           Code = "disk-low"              // a kubelet would evict pods
-	PortTaken         Code = "port-taken"            // on the host
+	InodesFull        Code = "inodes-full"           // a filesystem has (almost) no free inodes
+	DiskLow           Code = "disk-low"              // so little free space that a kubelet would evict pods
+	PortTaken         Code = "port-taken"            // another process holds the port on the host
 	NetworkFailed     Code = "network-failed"        // the network plugin reports an error
 	NoAddress         Code = "no-address-left"       // the network has no free address
-	SandboxFailed     Code = "sandbox-failed"        // in another way
-	SandboxGone       Code = "sandbox-gone"          // its containers still exist
-	ProbeFailed       Code = "killed-by-probe"       // liveness or startup
-	NotReady          Code = "not-ready"             // readiness or startup probe
-	Paused            Code = "paused"                // its processes are frozen
-	HookFailed        Code = "hook-failed"           // postStart
-	Restarted         Code = "restarted"             // it runs again after a failure
-	NotStarted        Code = "not-started"           // it waits; the text says for what
-	StateUnknown      Code = "state-unknown"         // the runtime has lost it
-	PodFailed         Code = "pod-failed"            // as a whole
-	DeadlineExceeded  Code = "deadline-exceeded"     // of the pod
-	RuntimeNotReady   Code = "runtime-not-ready"     // it says so itself
-	NetworkNotReady   Code = "network-not-ready"     // likewise
+	SandboxFailed     Code = "sandbox-failed"        // any other failure to create the sandbox
+	SandboxGone       Code = "sandbox-gone"          // the sandbox does not exist, but its containers do
+	ProbeFailed       Code = "killed-by-probe"       // a liveness or startup probe failed
+	NotReady          Code = "not-ready"             // a readiness or startup probe has not succeeded
+	Paused            Code = "paused"                // the container's processes are frozen
+	HookFailed        Code = "hook-failed"           // a postStart hook failed
+	Restarted         Code = "restarted"             // the container runs again after a failure
+	NotStarted        Code = "not-started"           // the container waits; the text names the reason
+	StateUnknown      Code = "state-unknown"         // the runtime has lost the container
+	PodFailed         Code = "pod-failed"            // the pod as a whole has failed
+	DeadlineExceeded  Code = "deadline-exceeded"     // the pod's activeDeadlineSeconds have passed
+	RuntimeNotReady   Code = "runtime-not-ready"     // the runtime reports RuntimeReady=false
+	NetworkNotReady   Code = "network-not-ready"     // the runtime reports NetworkReady=false
 	InvalidManifest   Code = "manifest-invalid"      // sync cannot read it
 )
 
@@ -98,7 +98,7 @@ type Finding struct {
 	// Text is a sentence without the pod's name. An inferred cause begins with "probably".
 	Text     string    `json:"text"`
 	Probable bool      `json:"probable"`
-	Time     time.Time `json:"time,omitzero"`      // of the end or failure, if known
+	Time     time.Time `json:"time,omitzero"`      // time of the end or failure, if known
 	Evidence []string  `json:"evidence,omitempty"` // facts behind the conclusion
 	Log      []string  `json:"log,omitempty"`      // last lines, not used for conclusions
 	Next     []string  `json:"next,omitempty"`     // suggested command lines, best first

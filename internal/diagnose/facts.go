@@ -41,9 +41,9 @@ type Facts struct {
 // Node has the facts of the host and its runtime.
 type Node struct {
 	Booted        time.Time // zero if unknown
-	EngineStarted time.Time // of the process behind the endpoint
+	EngineStarted time.Time // start of the process that serves the endpoint
 	Conditions    []*runtimeapi.RuntimeCondition
-	Kills         []Kill // by the kernel's OOM killer, oldest first
+	Kills         []Kill // OOM kills, oldest first
 	Filesystems   []Filesystem
 	Leases        map[string]int // number of addresses that host-local has allocated, by network
 	Invalid       []kuberuntime.InvalidManifest
@@ -57,7 +57,7 @@ type Pod struct {
 	Owner      kuberuntime.Owner
 	Containers map[string]*Container // by id; containers that run or failed
 	Ports      map[Port]Holder       // the pod's host ports that another process holds
-	Inside     map[Port]Holder       // a container's ports that another one in the pod's network holds
+	Inside     map[Port]Holder       // containers' ports that a process of another container of the pod holds
 	Missing    []string              // paths of hostPath volumes that do not exist
 	Journal    []client.EngineEvent  // events of containers and sandboxes, oldest first
 }
@@ -65,17 +65,17 @@ type Pod struct {
 // Container has the details of one attempt.
 type Container struct {
 	Args         []string
-	Memory       *Memory // of its cgroup; nil if the cgroup is gone or unreadable
+	Memory       *Memory // counters of its cgroup; nil if the cgroup is gone or unreadable
 	Paused       bool
 	Missing      []string // mount sources that do not exist
 	Full         []string // targets of writable mounts without free space or inodes
-	Architecture string   // of the image, if it differs from the host's
-	Program      *Program // its command, if it ended at once; nil if not examined
+	Architecture string   // the image's, if it differs from the host's
+	Program      *Program // why its command cannot run; nil if not examined
 }
 
 // Options names the sources of facts.
 type Options struct {
-	Dirs pod.Dirs // of apply and sync
+	Dirs pod.Dirs // directories of apply and sync
 	Now  func() time.Time
 	Host Host
 }

@@ -210,7 +210,7 @@ func engineStarted(proc procfs.FS, booted time.Time, conn *client.Conn) (none ti
 	if err != nil || stat.PID == 1 {
 		return none
 	}
-	const ticks = 100 // of USER_HZ, a second
+	const ticks = 100 // USER_HZ, clock ticks per second
 	return booted.Add(time.Duration(stat.Starttime) * time.Second / ticks)
 }
 

@@ -21,7 +21,7 @@ type Kill struct {
 	Pid      int
 	Group    string // the cgroup of the process
 	LimitOf  string // the cgroup whose limit was reached; "": the whole node was out of memory
-	Usage    uint64 // of that cgroup, in bytes; 0 if not in the log
+	Usage    uint64 // memory of that cgroup in bytes; 0 if not in the log
 	Limit    uint64
 	Resident uint64 // memory of the process
 }
@@ -57,7 +57,7 @@ func (l *kernelLog) record(text string) {
 		return
 	}
 	number := func(text string) uint64 {
-		n, _ := strconv.ParseUint(text, 10, 64) // 0 where it does not say
+		n, _ := strconv.ParseUint(text, 10, 64) // 0 if the line has no number
 		return n
 	}
 	if m := usageLine.FindStringSubmatch(line); m != nil {
@@ -111,7 +111,7 @@ func (h Host) kernelKills(booted time.Time) ([]Kill, error) {
 				failed = readErr
 				return
 			}
-			for line := range strings.SplitAfterSeq(string(record[:n]), "\n") { // one, but in the file of a test
+			for line := range strings.SplitAfterSeq(string(record[:n]), "\n") { // a read of /dev/kmsg returns one record; a test file has several
 				log.record(strings.TrimSuffix(line, "\n"))
 			}
 		}
