@@ -100,8 +100,8 @@ type ConfigSource struct {
 	Default    string // path that is tried first: DefaultConfigFile except in tests; "" for none
 }
 
-// File returns the path of the config file and whether the user named it.
-func (s ConfigSource) File() (path string, named bool) {
+// file returns the path of the config file and whether the user named it.
+func (s ConfigSource) file() (path string, named bool) {
 	if s.Path != "" {
 		return s.Path, true
 	}
@@ -122,7 +122,7 @@ func (s ConfigSource) File() (path string, named bool) {
 
 // LoadConfig reads the config file of the source. A missing default file is an empty config.
 func LoadConfig(s ConfigSource) (*Config, error) {
-	path, named := s.File()
+	path, named := s.file()
 	data, err := bounded.ReadFile(path, bounded.Config)
 	if path == "" || (s.New || !named) && errors.Is(err, fs.ErrNotExist) {
 		return &Config{Path: path, set: map[string]bool{}}, nil

@@ -16,19 +16,19 @@ const (
 	StateReady       = "ready"         // answers and can be used
 	StateAbsent      = "absent"        // no such socket or host
 	StateDenied      = "denied"        // no permission to open the socket
-	StateRefused     = "refused"       // not listening: a stale socket or a closed port
+	stateRefused     = "refused"       // not listening: a stale socket or a closed port
 	StateHangs       = "hangs"         // no answer within the limit, also if the connection was accepted
-	StateDocker      = "docker"        // a Docker engine, not a CRI runtime
-	StateHTTP        = "http"          // another HTTP server
+	stateDocker      = "docker"        // a Docker engine, not a CRI runtime
+	stateHTTP        = "http"          // another HTTP server
 	StateNoCRI       = "no CRI"        // a gRPC server without CRI
 	StateDockersOwn  = "docker's own"  // a containerd that only serves Docker
-	StateFailed      = "failed"        // answers with an error
-	StateUnsupported = "not supported" // cannot be tried
+	stateFailed      = "failed"        // answers with an error
+	stateUnsupported = "not supported" // cannot be tried
 	StateNotTried    = "not tried"     // decided before its turn
 )
 
 const (
-	KindCRI    = "cri"
+	kindCRI    = "cri"
 	KindEngine = "engine"
 )
 
@@ -50,13 +50,13 @@ func (c Candidate) reason() string {
 		return "there is " + c.Detail
 	case StateDenied:
 		return "permission denied"
-	case StateRefused:
+	case stateRefused:
 		return "nothing listens there (connection refused)"
 	case StateHangs:
 		return "it accepts connections but does not answer"
-	case StateDocker:
+	case stateDocker:
 		return "this is a Docker engine, not a CRI runtime"
-	case StateHTTP:
+	case stateHTTP:
 		if c.Kind == KindEngine { // an engine is expected to speak HTTP
 			return c.Detail
 		}
@@ -71,7 +71,7 @@ func (c Candidate) reason() string {
 
 // Hint returns the next step to make this endpoint work.
 func (c Candidate) Hint() string {
-	if host, ssh := strings.CutPrefix(c.Endpoint, "ssh://"); ssh && c.State == StateFailed {
+	if host, ssh := strings.CutPrefix(c.Endpoint, "ssh://"); ssh && c.State == stateFailed {
 		host, socket, named := strings.Cut(host, "/")
 		if !named {
 			return "try `ssh ssh://" + host + " true`: the login has to work"
@@ -86,21 +86,21 @@ func (c Candidate) Hint() string {
 		return "see `crishim endpoints` for what is there; is the runtime running?"
 	case StateDenied:
 		return "try it with sudo, or as a member of the group that owns the socket"
-	case StateRefused:
+	case stateRefused:
 		if strings.HasPrefix(c.Endpoint, "tcp:") || strings.HasPrefix(c.Endpoint, "docker+tcp:") {
 			return "are host and port right, and is the runtime running?"
 		}
 		return "the socket is a leftover of a runtime that is not running; start the runtime again"
 	case StateHangs:
 		return "the runtime may be starting or stuck; --connect-timeout waits longer"
-	case StateDocker:
+	case stateDocker:
 		e, err := ParseEndpoint(c.Endpoint)
 		if err != nil || e.Docker {
 			return ""
 		}
 		e.Docker, e.Path = true, ""
 		return "use -r " + e.String() + " for the embedded dockershim"
-	case StateHTTP:
+	case stateHTTP:
 		if c.Kind == KindEngine {
 			return "is this the engine's address? See its log: journalctl -u docker"
 		}
@@ -278,7 +278,7 @@ func nothingError(tried []found) *Error {
 	for _, f := range tried {
 		e.list = append(e.list, fmt.Sprintf("%s (%s): %s", f.Endpoint, f.Name, f.reason()))
 	}
-	for _, state := range []string{StateDenied, StateHangs, StateFailed, StateNoCRI, StateRefused} {
+	for _, state := range []string{StateDenied, StateHangs, stateFailed, StateNoCRI, stateRefused} {
 		if c, ok := firstIn(candidates(tried), state); ok && c.Hint() != "" {
 			e.hint = c.Hint()
 			break

@@ -53,7 +53,7 @@ func (o *Options) probeNamed(ctx context.Context, e Endpoint, image bool) ([]fou
 			return list, nil
 		case ctx.Err() != nil:
 			return list, &Error{Endpoint: e.String(), Code: codes.Canceled, text: "connect to " + e.String() + ": interrupted", err: ctx.Err()}
-		case (try < o.MaxRetries || o.MaxRetries < 0) && (last.State == StateAbsent || last.State == StateRefused):
+		case (try < o.MaxRetries || o.MaxRetries < 0) && (last.State == StateAbsent || last.State == stateRefused):
 			o.debugf("endpoint %s: %s; trying again", last.Endpoint, last.Detail)
 			select {
 			case <-time.After(min(500*time.Millisecond<<min(try, 4), 5*time.Second)):
@@ -92,7 +92,7 @@ func (o *Options) probeEndpoint(ctx context.Context, e Endpoint, image bool) []f
 		return []found{o.probeSSH(ctx, e, image)}
 	}
 	f := o.probeCRI(ctx, e, image)
-	if f.State == StateDocker && !image && o.StartShim != nil {
+	if f.State == stateDocker && !image && o.StartShim != nil {
 		e.Docker = true
 		return o.probeEngines(ctx, e)
 	}
@@ -101,10 +101,10 @@ func (o *Options) probeEndpoint(ctx context.Context, e Endpoint, image bool) []f
 
 // probeCRI dials an endpoint and negotiates the CRI version. The connection of a ready candidate stays open.
 func (o *Options) probeCRI(ctx context.Context, e Endpoint, image bool) found {
-	f := found{Candidate: Candidate{Endpoint: e.String(), Kind: KindCRI}}
+	f := found{Candidate: Candidate{Endpoint: e.String(), Kind: kindCRI}}
 	conn, err := newConn(o, e)
 	if err != nil {
-		f.State, f.Detail = StateFailed, err.Error()
+		f.State, f.Detail = stateFailed, err.Error()
 		return f
 	}
 	if err := conn.negotiate(ctx, image); err != nil {
@@ -156,17 +156,17 @@ func (o *Options) explain(ctx context.Context, e Endpoint, err, dialErr error) (
 		return StateHangs, "no answer"
 	case codes.Canceled:
 		if ctx.Err() == nil {
-			return StateFailed, "it has cancelled the call: it may be stopping"
+			return stateFailed, "it has cancelled the call: it may be stopping"
 		}
 		return StateNotTried, interrupted
 	}
 	switch p, perr := o.ping(ctx, e.Network, e.Address); {
 	case perr != nil:
-		return StateFailed, err.Error()
+		return stateFailed, err.Error()
 	case p.isDocker():
-		return StateDocker, "Docker engine " + p.version
+		return stateDocker, "Docker engine " + p.version
 	}
-	return StateHTTP, "it speaks HTTP"
+	return stateHTTP, "it speaks HTTP"
 }
 
 const interrupted = "interrupted"
@@ -181,11 +181,11 @@ func dialState(e Endpoint, err error) (state, detail string) {
 		return StateDenied, "permission denied"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		if fi, serr := os.Stat(e.Address); e.Network == "unix" && serr == nil && fi.IsDir() {
-			return StateFailed, "it is a directory, not a socket"
+			return stateFailed, "it is a directory, not a socket"
 		} else if e.Network == "unix" && serr == nil && fi.Mode()&os.ModeSocket == 0 {
-			return StateFailed, "it is a file, not a socket"
+			return stateFailed, "it is a file, not a socket"
 		}
-		return StateRefused, "connection refused"
+		return stateRefused, "connection refused"
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return StateAbsent, "no such host"
 	case errors.Is(err, context.Canceled):
@@ -197,7 +197,7 @@ func dialState(e Endpoint, err error) (state, detail string) {
 	if errors.As(err, &op) {
 		err = op.Err
 	}
-	return StateFailed, err.Error()
+	return stateFailed, err.Error()
 }
 
 // isDockers reports whether a containerd only serves Docker: Debian's packages leave its CRI plugin enabled, but it has
@@ -246,10 +246,10 @@ func (o *Options) probeEngine(ctx context.Context, f *found) {
 	scheme, address, ok := strings.Cut(f.engine.Host, "://")
 	switch {
 	case f.engine.Err != nil:
-		f.State, f.Detail = StateFailed, f.engine.Err.Error()
+		f.State, f.Detail = stateFailed, f.engine.Err.Error()
 		return
 	case !ok:
-		f.State, f.Detail = StateUnsupported, "the address has no scheme, such as unix:// or tcp://"
+		f.State, f.Detail = stateUnsupported, "the address has no scheme, such as unix:// or tcp://"
 		return
 	case scheme == "ssh", f.engine.TLS != nil:
 		f.State, f.Detail = StateReady, "not asked beforehand"
@@ -257,7 +257,7 @@ func (o *Options) probeEngine(ctx context.Context, f *found) {
 	case scheme == "http":
 		scheme = "tcp"
 	case scheme != "unix" && scheme != "tcp":
-		f.State, f.Detail = StateUnsupported, "the scheme "+scheme+" is not supported"
+		f.State, f.Detail = stateUnsupported, "the scheme "+scheme+" is not supported"
 		return
 	}
 	switch p, err := o.ping(ctx, scheme, address); {
@@ -267,7 +267,7 @@ func (o *Options) probeEngine(ctx context.Context, f *found) {
 		f.State, f.Detail = StateReady, "Docker engine "+p.version
 		f.engine.Version, f.engine.APIVersion = p.version, p.api
 	default:
-		f.State, f.Detail = StateHTTP, cmp.Or(p.failure, "it speaks HTTP, but is no Docker engine")
+		f.State, f.Detail = stateHTTP, cmp.Or(p.failure, "it speaks HTTP, but is no Docker engine")
 	}
 }
 

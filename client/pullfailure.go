@@ -6,7 +6,7 @@ import "github.com/crishim/crishim/internal/lazyregexp"
 type PullFailure int
 
 const (
-	PullOther   PullFailure = iota
+	pullOther   PullFailure = iota
 	PullLimited             // 429: rate limit
 	PullTrouble             // 5xx from the registry or a proxy in front of it
 )
@@ -24,5 +24,5 @@ func PullFailureOf(text string) PullFailure {
 	case troublePull.MatchString(text):
 		return PullTrouble
 	}
-	return PullOther
+	return pullOther
 }

@@ -44,7 +44,7 @@ type sshTunnel struct {
 func (o *Options) probeSSH(ctx context.Context, e Endpoint, image bool) found {
 	t, err := openTunnel(ctx, o, e, e.Path)
 	if err != nil {
-		return found{Candidate: Candidate{Endpoint: e.String(), Kind: KindCRI, State: StateFailed, Detail: strings.TrimPrefix(err.Error(), "ssh: ")}}
+		return found{Candidate: Candidate{Endpoint: e.String(), Kind: kindCRI, State: stateFailed, Detail: strings.TrimPrefix(err.Error(), "ssh: ")}}
 	}
 	f := o.probeCRI(ctx, Endpoint{Network: "unix", Address: t.socket(0)}, image)
 	f.Endpoint = e.String()
@@ -53,7 +53,7 @@ func (o *Options) probeSSH(ctx context.Context, e Endpoint, image bool) found {
 		return f
 	}
 	// ssh always accepts the connection, and writes an error if the remote socket refuses it.
-	if f.State == StateFailed {
+	if f.State == stateFailed {
 		select {
 		case <-t.stderr.written:
 		case <-time.After(stderrWait):
@@ -72,7 +72,7 @@ func (o *Options) probeSSH(ctx context.Context, e Endpoint, image bool) found {
 // probeHost discovers the runtime of another machine over one ssh connection. An engine is then dialled as
 // docker+ssh://, so that the embedded shim knows that it is remote.
 func (o *Options) probeHost(ctx context.Context, e Endpoint) found {
-	failed := found{Candidate: Candidate{Endpoint: e.String(), Kind: KindCRI, State: StateFailed}}
+	failed := found{Candidate: Candidate{Endpoint: e.String(), Kind: kindCRI, State: stateFailed}}
 	known := o.knownSockets()
 	var remote []string
 	for _, k := range known {
@@ -92,7 +92,7 @@ func (o *Options) probeHost(ctx context.Context, e Endpoint) found {
 	there.ProbeTimeout = cmp.Or(o.ConnectTimeout, sshProbeTimeout)
 	list, err := there.discover(ctx, false)
 	for i, f := range list {
-		if f.Chosen && f.Kind == KindCRI {
+		if f.Chosen && f.Kind == kindCRI {
 			e.Path = known[i].Path
 			f.Endpoint, f.Chosen = e.String(), false
 			f.conn.endpoint, f.conn.there, f.conn.stop = f.Endpoint, t.dial, t.close

@@ -93,7 +93,7 @@ func renderDocument(w io.Writer, root []byte, kind Kind, compiled renderer) erro
 		if out, err = marshalYAML(root); err != nil {
 			return err
 		}
-	case GoTemplate, JSONPath:
+	case goTemplate, jsonPath:
 		document, err := decode(root)
 		if err != nil {
 			return err

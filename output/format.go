@@ -22,8 +22,8 @@ const (
 	JSONL
 	YAML
 	Name
-	GoTemplate
-	JSONPath
+	goTemplate
+	jsonPath
 )
 
 type Format struct {
@@ -105,7 +105,7 @@ func newGoTemplate(text string) (Format, error) {
 	if err != nil {
 		return Format{}, fmt.Errorf("parse the template: %s", strings.TrimPrefix(err.Error(), "template: output:"))
 	}
-	return Format{Kind: GoTemplate, compiled: func(document any) (string, error) {
+	return Format{Kind: goTemplate, compiled: func(document any) (string, error) {
 		var b bytes.Buffer
 		if err := t.Execute(&b, document); err != nil {
 			return "", fmt.Errorf("apply the template: %s", strings.TrimPrefix(err.Error(), "template: output:"))
@@ -130,7 +130,7 @@ func newJSONPath(text string) (Format, error) {
 	if err := path.Parse(full); err != nil {
 		return Format{}, fmt.Errorf("parse the jsonpath %q: %w", text, err)
 	}
-	return Format{Kind: JSONPath, compiled: func(document any) (string, error) {
+	return Format{Kind: jsonPath, compiled: func(document any) (string, error) {
 		var b bytes.Buffer
 		if err := path.Execute(&b, document); err != nil {
 			return "", fmt.Errorf("apply the jsonpath %q: %w", text, err)

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	PluginAuto    = ""
+	pluginAuto    = ""
 	PluginCNI     = "cni"
 	PluginKubenet = "kubenet"
 	PluginBridge  = "bridge"
@@ -22,7 +22,7 @@ const (
 
 // NetworkOptions correspond to dockershim's NetworkPluginSettings.
 type NetworkOptions struct {
-	// Plugin is one of the constants. PluginAuto is the bridge for a single command, which must not depend on other
+	// Plugin is one of the constants. "" is the bridge for a single command, which must not depend on other
 	// tools' configuration, and CNI, if usable, in a daemon.
 	Plugin   string
 	ConfDir  string   // CNI configurations; "": /etc/cni/net.d
@@ -54,7 +54,7 @@ func newNetworks(o Options, engine docker.Endpoint) (node.Networks, error) {
 	n := node.Networks{CNI: plugin, Kubenet: options.Kubenet != nil, Plugins: network.Plugins{Others: []network.Plugin{plugin}}}
 	bridge := network.Bridge{Hairpin: hairpin}
 	switch o.Network.Plugin {
-	case PluginAuto:
+	case pluginAuto:
 		n.Default = bridge
 		if !o.Daemon {
 			break

@@ -101,7 +101,7 @@ func TestAPanicIsAnErrorAndIsLogged(t *testing.T) {
 // The hairpin mode is set in this host's /sys, so it needs a local engine.
 func TestHairpinNeedsTheEnginesHost(t *testing.T) {
 	t.Parallel()
-	for _, plugin := range []string{PluginAuto, PluginBridge} {
+	for _, plugin := range []string{pluginAuto, PluginBridge} {
 		o := Options{Network: NetworkOptions{Plugin: plugin, Hairpin: "hairpin-veth"}}
 		for host, ok := range map[string]bool{"tcp://192.0.2.1:2375": false, "ssh://root@192.0.2.1": false, "unix:///run/docker.sock": true} {
 			if _, err := newNetworks(o, docker.Endpoint{Host: host}); (err == nil) != ok || !ok && !strings.Contains(err.Error(), host) {

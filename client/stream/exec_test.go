@@ -16,7 +16,7 @@ import (
 	"github.com/crishim/crishim/internal/test"
 )
 
-var transports = []string{TransportSPDY, TransportWebSocket}
+var transports = []string{transportSPDY, transportWebSocket}
 
 // eachTransport runs a test over SPDY and WebSocket.
 func eachTransport(t *testing.T, f func(t *testing.T, o Options)) {
@@ -211,8 +211,8 @@ func TestExecConnectionLost(t *testing.T) {
 		s := Streams{Out: writerFunc(func(p []byte) (int, error) { network.Cut(); return len(p), nil })}
 		network, u := test.ProxyURL(t, c.execURL(t, s))
 		err := within(t, "exec", func() error { return Run(t.Context(), u, s, o) })
-		if !errors.Is(err, ErrNoStatus) {
-			t.Errorf("got %v, want %v", err, ErrNoStatus)
+		if !errors.Is(err, errNoStatus) {
+			t.Errorf("got %v, want %v", err, errNoStatus)
 		}
 	})
 }

@@ -26,13 +26,13 @@ import (
 const alivePeriod = 2 * time.Second
 
 // Forward carries connections from local ports into a pod until ctx ends, which is no error, or the pod ends, which is
-// ErrPodEnded. url asks the runtime for a streaming URL, once per tunnel. Options.Failed receives the error of each
+// errPodEnded. url asks the runtime for a streaming URL, once per tunnel. Options.Failed receives the error of each
 // failed connection; the others continue.
 func Forward(ctx context.Context, url func(context.Context) (string, error), ports []Port, o Options) error {
 	if err := o.Check(); err != nil {
 		return err
 	}
-	if o.Transport == TransportWebSocket {
+	if o.Transport == transportWebSocket {
 		return errors.New("port-forward over WebSocket: no runtime serves it; use the spdy transport")
 	}
 	listeners, err := listenAll(ctx, ports, o)
@@ -117,7 +117,7 @@ func (f *forwarder) watch(ctx context.Context, end context.CancelCauseFunc) {
 			return
 		case <-tick.C:
 			if alive, err := f.o.Alive(ctx); err == nil && !alive {
-				end(ErrPodEnded)
+				end(errPodEnded)
 				return
 			}
 		}

@@ -258,8 +258,8 @@ func TestForwardEndsWithPod(t *testing.T) {
 	}
 	c := pod(t)
 	err := within(t, "forward", func() error { return Forward(ctx, c.forwardURL, []Port{{Address: "127.0.0.1", Remote: 80}}, o) })
-	if !errors.Is(err, ErrPodEnded) {
-		t.Errorf("got %v, want %v", err, ErrPodEnded)
+	if !errors.Is(err, errPodEnded) {
+		t.Errorf("got %v, want %v", err, errPodEnded)
 	}
 }
 

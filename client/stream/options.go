@@ -12,8 +12,8 @@ import (
 // Values of Options.Transport. Auto means SPDY, or WebSocket if the server does not speak SPDY.
 const (
 	TransportAuto      = "auto"
-	TransportSPDY      = "spdy"
-	TransportWebSocket = "websocket"
+	transportSPDY      = "spdy"
+	transportWebSocket = "websocket"
 )
 
 // DefaultDetachKeys is the default of docker and crictl.
@@ -65,9 +65,9 @@ type Options struct {
 // Check validates the options before any dial.
 func (o Options) Check() error {
 	switch o.Transport {
-	case "", TransportAuto, TransportSPDY, TransportWebSocket:
+	case "", TransportAuto, transportSPDY, transportWebSocket:
 	default:
-		return fmt.Errorf("invalid --transport %q: must be %s, %s or %s", o.Transport, TransportSPDY, TransportWebSocket, TransportAuto)
+		return fmt.Errorf("invalid --transport %q: must be %s, %s or %s", o.Transport, transportSPDY, transportWebSocket, TransportAuto)
 	}
 	if _, err := parseDetachKeys(o.DetachKeys); err != nil {
 		return err
@@ -83,8 +83,8 @@ func (o Options) warn(format string, args ...any) {
 
 var (
 	ErrDetached = errors.New("detached")
-	ErrNoStatus = errors.New("the connection ended before the exit status arrived")
-	ErrPodEnded = errors.New("the pod has ended")
+	errNoStatus = errors.New("the connection ended before the exit status arrived")
+	errPodEnded = errors.New("the pod has ended")
 )
 
 // ExitError is the exit status of a command that failed.

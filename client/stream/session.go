@@ -182,12 +182,12 @@ func openChannels(ctx context.Context, raw string, s Streams, first size, o Opti
 	if err != nil {
 		return nil, err
 	}
-	if o.Transport == TransportWebSocket {
+	if o.Transport == transportWebSocket {
 		return openWebSocket(ctx, u, s, first, o)
 	}
 	ch, err := openSPDY(ctx, u, s, first, o)
 	var refused *UpgradeError
-	if o.Transport == TransportSPDY || !errors.As(err, &refused) || refused.Code == http.StatusNotFound {
+	if o.Transport == transportSPDY || !errors.As(err, &refused) || refused.Code == http.StatusNotFound {
 		return ch, err
 	}
 	again, urlErr := freshURL(ctx, u, o)

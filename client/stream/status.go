@@ -11,12 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/remotecommand"
 )
 
-// parseStatus parses the content of the status channel into nil, an ExitError, a RemoteError or ErrNoStatus. Only an
+// parseStatus parses the content of the status channel into nil, an ExitError, a RemoteError or errNoStatus. Only an
 // explicit success is nil.
 func parseStatus(raw []byte) error {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 {
-		return ErrNoStatus
+		return errNoStatus
 	}
 	var st metav1.Status
 	if err := json.Unmarshal(raw, &st); err != nil {
@@ -35,7 +35,7 @@ func parseStatus(raw []byte) error {
 	if text := runtimeText(st.Message); text != "" {
 		return &RemoteError{Message: text}
 	}
-	return fmt.Errorf("%w: server sent %q", ErrNoStatus, raw)
+	return fmt.Errorf("%w: server sent %q", errNoStatus, raw)
 }
 
 // exitStatus accepts only codes that a process can return. Any other code is a RemoteError.

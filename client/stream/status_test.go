@@ -5,8 +5,8 @@ import "testing"
 func TestParseStatus(t *testing.T) {
 	tests := []struct{ name, in, want string }{
 		{"success", `{"metadata":{},"status":"Success"}`, ""},
-		{"nothing", "", ErrNoStatus.Error()},
-		{"space", " \n", ErrNoStatus.Error()},
+		{"nothing", "", errNoStatus.Error()},
+		{"space", " \n", errNoStatus.Error()},
 		{"no JSON", "it broke", "it broke"},
 		{"empty object", "{}", `the connection ended before the exit status arrived: server sent "{}"`},
 		{"null", "null", `the connection ended before the exit status arrived: server sent "null"`},

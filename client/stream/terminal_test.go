@@ -193,7 +193,7 @@ func TestTerminalConnectionLost(t *testing.T) {
 	x := startOnTerminal(t, u)
 	test.Until(t, "hello on the screen", func() bool { return strings.Contains(x.screen.String(), "hello") })
 	network.Cut()
-	x.ends(ErrNoStatus.Error())
+	x.ends(errNoStatus.Error())
 }
 
 // A SIGCONT during teardown changes nothing.

@@ -75,7 +75,7 @@ func TestTLS(t *testing.T) {
 		{name: "client certificate", server: strict, tls: TLS{CA: ca, Cert: cert, Key: key}},
 		{name: "no client certificate", server: strict, tls: TLS{CA: ca}, fails: func(error) bool { return true }},
 	} {
-		for _, transport := range []string{TransportSPDY, TransportWebSocket} {
+		for _, transport := range []string{transportSPDY, transportWebSocket} {
 			t.Run(test.name+" "+transport, func(t *testing.T) {
 				var out bytes.Buffer
 				s := Streams{Out: &out}

@@ -22,10 +22,10 @@ import (
 func TestExecReturnsWhileItsInputIsNotRead(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T, stuck func()) (string, Options){
 		"the runtimes' server, SPDY": func(t *testing.T, stuck func()) (string, Options) {
-			return headServer(t, stuck), Options{Transport: TransportSPDY}
+			return headServer(t, stuck), Options{Transport: transportSPDY}
 		},
 		"the runtimes' server, WebSocket": func(t *testing.T, stuck func()) (string, Options) {
-			return headServer(t, stuck), Options{Transport: TransportWebSocket}
+			return headServer(t, stuck), Options{Transport: transportWebSocket}
 		},
 		"the connection stays": func(t *testing.T, stuck func()) (string, Options) {
 			return statusServer(t, stuck, true), Options{}

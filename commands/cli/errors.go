@@ -61,11 +61,11 @@ func (e *StatusError) Unwrap() error { return e.Cause }
 var ErrFollowed = errors.New("interrupted")
 
 // nodeError is the failure of a command line on one node.
-type nodeError struct{ Failure }
+type nodeError struct{ failure }
 
 func (e *nodeError) Error() string { return e.Node + ": " + e.Message }
 
-func (e *nodeError) Hint() string { return e.Failure.Hint }
+func (e *nodeError) Hint() string { return e.failure.Hint }
 
 // About names the argument that an error is about.
 func About(ref string, err error) error { return fmt.Errorf("%s: %w", ref, err) }
@@ -117,14 +117,16 @@ func Failures(err error) []error {
 	return all
 }
 
-// Failure is one error or warning, as --error-format=json shows it.
-type Failure struct {
+// failure is one error or warning, as --error-format=json shows it.
+type failure struct {
 	Node      string `json:"node,omitempty"`
 	Code      string `json:"code"`
 	Message   string `json:"message"`
 	Hint      string `json:"hint,omitempty"`
 	Operation string `json:"operation,omitempty"`
 	Endpoint  string `json:"endpoint,omitempty"`
+
+	usage string // the line below the message, for people
 }
 
 // wordStart matches the beginning of a word in the name of a gRPC code.

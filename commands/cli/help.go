@@ -11,8 +11,8 @@ import (
 	urfave "github.com/urfave/cli/v2"
 )
 
-// Help is a help page.
-type Help struct {
+// help is a help page.
+type help struct {
 	app     *App
 	command *urfave.Command // nil for the page of the program
 	name    string          // of the command, with its parents
@@ -25,7 +25,7 @@ const (
 	helpName  = 28 // the widest column of flags and commands
 )
 
-func (h *Help) write(out *Printer) error {
+func (h *help) write(out *Printer) error {
 	p := &page{width: max(cmp.Or(out.Width(), helpWidth), helpLeast), crictl: out.Compat}
 	switch {
 	case h.command != nil:
@@ -230,8 +230,8 @@ func (p *page) entry(name string, column int, text string) {
 }
 
 // helpPage returns the page that a command line asks for, or the page of its verb.
-func helpPage(app *App, line argv.Line) *Help {
-	page := &Help{app: app, name: strings.Join(line.Path, " "), all: line.HelpAll}
+func helpPage(app *App, line argv.Line) *help {
+	page := &help{app: app, name: strings.Join(line.Path, " "), all: line.HelpAll}
 	for i, word := range line.Path {
 		if i == 0 {
 			page.command = app.Command(word)

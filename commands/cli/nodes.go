@@ -124,7 +124,7 @@ func (n *nodes) run(ctx context.Context, p *Printer, c *Connector, do func(conte
 	}
 	in := c.in
 	try := OnNodes(in.line.Verb).Rights != kube.RightsRead && len(all) > 1 && !n.yes && !in.line.Given["dry-run"]
-	parts, failures := make([]*output.Part, len(all)), make([]*Failure, len(all))
+	parts, failures := make([]*output.Part, len(all)), make([]*failure, len(all))
 	free := make(chan struct{}, n.parallel)
 	var running sync.WaitGroup
 	var showing sync.Mutex
@@ -159,7 +159,7 @@ func (n *nodes) run(ctx context.Context, p *Printer, c *Connector, do func(conte
 	if parts = slices.DeleteFunc(parts, func(p *output.Part) bool { return p == nil }); len(parts) > 0 {
 		shown = output.Merge(p.Out, parts, *in.merged)
 	}
-	failures = slices.DeleteFunc(failures, func(f *Failure) bool { return f == nil })
+	failures = slices.DeleteFunc(failures, func(f *failure) bool { return f == nil })
 	err := Join(shown, failuresOf(failures, p.errorFormat == errorJSON))
 	if left := len(all) - len(failures); try && left > 0 {
 		err = Join(err, WithHint(fmt.Errorf("nothing is done yet: this is on %s", output.Count(left, n.what)), "--%s does it", flagYes))
@@ -168,7 +168,7 @@ func (n *nodes) run(ctx context.Context, p *Printer, c *Connector, do func(conte
 }
 
 // runOnNode runs a verb on one of several nodes.
-func runOnNode(ctx context.Context, node namedEndpoint, try bool, p *Printer, c *Connector, do func(context.Context, *Printer, *Connector) error) (*output.Part, *Failure) {
+func runOnNode(ctx context.Context, node namedEndpoint, try bool, p *Printer, c *Connector, do func(context.Context, *Printer, *Connector) error) (*output.Part, *failure) {
 	prefix := output.Sanitize(node.name) + " | "
 	out := NewLineWriter(safeLines{p.Out, p.OutTerminal, output.SanitizeText}, p.mu, prefix)
 	errs := NewLineWriter(safeLines{p.Err, p.ErrTerminal, output.SanitizeText}, p.mu, prefix)
@@ -243,7 +243,7 @@ type nodeFailures struct {
 
 func (w nodeFailures) Write(p []byte) (int, error) {
 	for line := range bytes.Lines(p) {
-		var of map[string]Failure
+		var of map[string]failure
 		text := append([]byte(output.Sanitize(w.node)+" | "), line...)
 		if json.Unmarshal(line, &of) == nil && len(of) == 1 {
 			for kind, f := range of {
@@ -261,11 +261,11 @@ func (w nodeFailures) Write(p []byte) (int, error) {
 }
 
 // failureOf joins the errors of a node into one failure of a single line.
-func failureOf(p *Printer, err error) *Failure {
-	var one *Failure
+func failureOf(p *Printer, err error) *failure {
+	var one *failure
 	var messages []string
 	for _, err := range Failures(err) {
-		f := p.describe(err).Failure
+		f := p.describe(err)
 		if late := (*lateError)(nil); errors.As(err, &late) {
 			f.Code = "deadline_exceeded"
 		}
@@ -277,7 +277,7 @@ func failureOf(p *Printer, err error) *Failure {
 		}
 		messages = append(messages, strings.NewReplacer(":\n  ", ": ", "\n  ", "; ", "\n", " ").Replace(f.Message))
 	}
-	one.Node, one.Message = p.node, strings.Join(slices.Compact(messages), "; ")
+	one.Node, one.usage, one.Message = p.node, "", strings.Join(slices.Compact(messages), "; ")
 	return one
 }
 
@@ -285,7 +285,7 @@ func failureOf(p *Printer, err error) *Failure {
 const maxHints = 3
 
 // failuresOf returns an error for each node that failed. For people, the last error has the hints.
-func failuresOf(failures []*Failure, forPrograms bool) error {
+func failuresOf(failures []*failure, forPrograms bool) error {
 	var failed []error
 	var last *nodeError
 	var hints []string
@@ -300,7 +300,7 @@ func failuresOf(failures []*Failure, forPrograms bool) error {
 		failed = append(failed, last)
 	}
 	if len(hints) > 0 {
-		last.Failure.Hint = strings.Join(hints, "\n")
+		last.failure.Hint = strings.Join(hints, "\n")
 	}
 	return Join(failed...)
 }

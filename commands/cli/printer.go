@@ -88,9 +88,9 @@ func (p *Printer) Progress() progress.Options {
 	return progress.Options{Out: p.Err, Terminal: p.ErrTerminal && !p.dumb(), Width: p.Width()}
 }
 
-// ProgressLines returns the options for writing the progress of pulls as lines, because steps of several pods are
+// progressLines returns the options for writing the progress of pulls as lines, because steps of several pods are
 // printed meanwhile.
-func (p *Printer) ProgressLines() progress.Options {
+func (p *Printer) progressLines() progress.Options {
 	return progress.Options{Out: NewLineWriter(p.Err, p.mu, "")}
 }
 
@@ -134,17 +134,11 @@ func (p *Printer) Debugf(format string, args ...any) {
 
 // Warn writes a warning to stderr. An error for %w is worded as by Sentence.
 func (p *Printer) Warn(format string, args ...any) {
-	f := Failure{Code: "warning", Message: p.Sentence(fmt.Errorf(format, args...))}
+	f := failure{Code: "warning", Message: p.Sentence(fmt.Errorf(format, args...))}
 	if p.all != nil {
 		f.Node = p.node
 	}
-	p.say("warning", failure{Failure: f})
-}
-
-// failure is one error, with the line below the message for people.
-type failure struct {
-	Failure
-	usage string
+	p.say("warning", f)
 }
 
 // fail writes one failure to stderr.
@@ -158,7 +152,7 @@ func (p *Printer) say(kind string, f failure) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.errorFormat == errorJSON {
-		if text, err := json.Marshal(map[string]Failure{kind: f.Failure}); err == nil {
+		if text, err := json.Marshal(map[string]failure{kind: f}); err == nil {
 			fmt.Fprintf(p.Err, "%s\n", output.EscapeJSON(text))
 			return
 		}
@@ -181,9 +175,9 @@ func (p *Printer) say(kind string, f failure) {
 func (p *Printer) describe(err error) failure {
 	var node *nodeError
 	if errors.As(err, &node) {
-		return failure{Failure: node.Failure}
+		return node.failure
 	}
-	f := failure{Failure: Failure{Code: "failed", Message: p.Sentence(err), Hint: HintOf(err)}}
+	f := failure{Code: "failed", Message: p.Sentence(err), Hint: HintOf(err)}
 	var usage *UsageError
 	var call *client.Error
 	if errors.As(err, &usage) {

@@ -273,7 +273,7 @@ func pullShowing(ctx context.Context, conn *client.Conn, r *runtimeapi.PullImage
 func PullInLines(p *Printer, conn *client.Conn) func(context.Context, string, *runtimeapi.AuthConfig, *runtimeapi.PodSandboxConfig) (string, error) {
 	return func(ctx context.Context, image string, auth *runtimeapi.AuthConfig, pod *runtimeapi.PodSandboxConfig) (string, error) {
 		r := &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image}, Auth: auth, SandboxConfig: pod}
-		display := progress.Start(p.ProgressLines())
+		display := progress.Start(p.progressLines())
 		defer display.Close()
 		return pullShowing(ctx, conn, r, display)
 	}

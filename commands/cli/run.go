@@ -122,7 +122,7 @@ func report(p *Printer, line argv.Line, signal syscall.Signal, left bool, err er
 				if own == ExitNotFound {
 					code = "command_not_found"
 				}
-				p.fail(failure{Failure: Failure{Code: code, Message: output.Sanitize(why), Hint: HintOf(one)}})
+				p.fail(failure{Code: code, Message: output.Sanitize(why), Hint: HintOf(one)})
 			}
 		}
 		if p.Compat {
@@ -139,7 +139,7 @@ func report(p *Printer, line argv.Line, signal syscall.Signal, left bool, err er
 			word = signal.String() // terminated, hangup
 		}
 		if !left {
-			p.fail(failure{Failure: Failure{Code: word, Message: word}})
+			p.fail(failure{Code: word, Message: word})
 		}
 		if p.Compat {
 			return exitFailed

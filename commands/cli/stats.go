@@ -166,7 +166,7 @@ func ContainerUsage(before *runtimeapi.CpuUsage, s *runtimeapi.ContainerStats, m
 		Inodes:      Amount(s.GetWritableLayer().GetInodesUsed()),
 		Swap:        Amount(s.GetSwap().GetSwapUsageBytes()),
 	}
-	more.Fill(&u)
+	more.fill(&u)
 	return u
 }
 

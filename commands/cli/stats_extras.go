@@ -133,9 +133,9 @@ func (e Extras) addNetworks(stats []*runtimeapi.PodSandboxStats) {
 	}
 }
 
-// Fill adds the figures of a container to its row. The pod is found by the kubelet's labels if the
+// fill adds the figures of a container to its row. The pod is found by the kubelet's labels if the
 // runtime does not list the containers of pods.
-func (e Extras) Fill(u *output.Usage) {
+func (e Extras) fill(u *output.Usage) {
 	network, ok := e.network[u.ID]
 	if !ok {
 		network = trafficOf(e.Names, u.Namespace+"/"+u.Pod)

@@ -82,7 +82,7 @@ func TestFiguresBesideTheStats(t *testing.T) {
 			}
 		}
 		u := output.Usage{ID: "busy"}
-		if b.Fill(&u); u.Pids != 5 || u.NetworkIn != UnknownAmount {
+		if b.fill(&u); u.Pids != 5 || u.NetworkIn != UnknownAmount {
 			t.Errorf("%s: got %+v", name, u)
 		}
 	}
@@ -97,7 +97,7 @@ func TestFiguresBesideTheStats(t *testing.T) {
 		},
 	}})
 	network := func(u output.Usage) Traffic {
-		b.Fill(&u)
+		b.fill(&u)
 		return Traffic{u.NetworkIn, u.NetworkOut}
 	}
 	for _, u := range []output.Usage{{ID: "c"}, {ID: "x", Pod: "p", Namespace: "n"}} {

@@ -11,11 +11,11 @@ import (
 // Values of GOGC. Most commands exit before their first collection at 16 MiB. With the default GOGC, collections cost
 // about 10 % of a 20 ms run, and each piece of a stream is garbage. Only serve, sync and copies of images run long.
 const (
-	Command = 400
+	command = 400
 	Serve   = 100
 )
 
-func init() { Set(Command) } //nolint:gochecknoinits // main runs after the libraries' initialization
+func init() { Set(command) } //nolint:gochecknoinits // main runs after the libraries' initialization
 
 // Set sets GOGC, unless GOGC or GOMEMLIMIT is set.
 func Set(percent int) {

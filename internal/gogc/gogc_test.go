@@ -12,9 +12,9 @@ func TestSet(t *testing.T) {
 	for _, test := range []struct {
 		environment string
 		want        int
-	}{{"", Command}, {"50", Serve}} {
+	}{{"", command}, {"50", Serve}} {
 		t.Setenv("GOGC", test.environment)
-		Set(Command)
+		Set(command)
 		if got := debug.SetGCPercent(Serve); got != test.want {
 			t.Errorf("with GOGC=%q: got %d, want %d", test.environment, got, test.want)
 		}

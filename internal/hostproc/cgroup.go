@@ -31,9 +31,9 @@ func (g Group) ID() string {
 // ContainerOf returns the id of the outermost container in a cgroup path, or "".
 func ContainerOf(path string) string { return parsePath(path).ID() }
 
-// ParseGroup parses /proc/PID/cgroup of cgroup v1, v2 or both. It returns the most informative hierarchy; all are the
+// parseGroup parses /proc/PID/cgroup of cgroup v1, v2 or both. It returns the most informative hierarchy; all are the
 // same if a runtime has set them.
-func ParseGroup(text string) Group {
+func parseGroup(text string) Group {
 	var best Group
 	for line := range strings.Lines(text) {
 		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)

@@ -70,7 +70,7 @@ func TestParseGroup(t *testing.T) {
 			t.Parallel()
 			text := strings.NewReplacer("U_ID", strings.ReplaceAll(uid, "-", "_"), "UID", uid, "/A", "/"+idA, "-A", "-"+idA, "_A", "_"+idA, ":A", ":"+idA,
 				"/B", "/"+idB, "-B", "-"+idB).Replace(c.text)
-			got := ParseGroup(text)
+			got := parseGroup(text)
 			if c.want.Path == "" {
 				got.Path = ""
 			}
@@ -101,7 +101,7 @@ func FuzzParseGroup(f *testing.F) {
 	f.Add("0::/kubepods/pod" + uid + "/" + idA + "/" + idB)
 	f.Add("1:name=systemd:/user@7.service/docker-" + idA + ".scope (deleted)")
 	f.Fuzz(func(t *testing.T, text string) {
-		g := ParseGroup(text)
+		g := parseGroup(text)
 		rest := g.Path
 		for _, id := range g.IDs {
 			i := strings.Index(rest, id)

@@ -65,7 +65,7 @@ func Look(pid int) (Process, error) {
 	if err != nil {
 		return Process{}, gone(p.PID, err)
 	}
-	p.Group = ParseGroup(string(groups))
+	p.Group = parseGroup(string(groups))
 	// If the process ended meanwhile, the cgroups may belong to a new process with the same pid.
 	if again, err := readStat(p.PID); err != nil || again.Starttime != p.Start {
 		return Process{}, fmt.Errorf("process %d: %w", p.PID, ErrGone)
@@ -104,8 +104,8 @@ func statusField(status []byte, name string) string {
 	return strings.TrimSpace(line)
 }
 
-// Arguments returns the command line of a process. The process can change it.
-func (p Process) Arguments() []string {
+// arguments returns the command line of a process. The process can change it.
+func (p Process) arguments() []string {
 	text, err := os.ReadFile(path(p.PID, "cmdline"))
 	if err != nil || !p.Alive() {
 		return nil
@@ -115,7 +115,7 @@ func (p Process) Arguments() []string {
 
 // Argument returns the value of a flag on the command line of a process, "" without it.
 func (p Process) Argument(flag string) string {
-	args := p.Arguments()
+	args := p.arguments()
 	if i := slices.Index(args, flag) + 1; i > 0 && i < len(args) {
 		return args[i]
 	}

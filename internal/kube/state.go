@@ -15,12 +15,12 @@ const (
 	Running           = "Running"
 	Completed         = "Completed"
 	Paused            = "Paused"
-	Created           = "Created"
+	created           = "Created"
 	Unknown           = "Unknown"
 	Stopped           = "Stopped"
 	NoContainers      = "NoContainers"
-	SandboxNotReady   = "SandboxNotReady"
-	ContainerCreating = "ContainerCreating"
+	sandboxNotReady   = "SandboxNotReady"
+	containerCreating = "ContainerCreating"
 	PodInitializing   = "PodInitializing"
 )
 
@@ -43,9 +43,9 @@ func (c Container) Word() string {
 	case c.Waits != "":
 		return c.Waits
 	case c.Missing:
-		return ContainerCreating
+		return containerCreating
 	case c.State == runtimeapi.ContainerState_CONTAINER_CREATED:
-		return Created
+		return created
 	case c.State == runtimeapi.ContainerState_CONTAINER_RUNNING && c.Paused:
 		return Paused
 	case c.State == runtimeapi.ContainerState_CONTAINER_RUNNING:
@@ -83,7 +83,7 @@ func (p Pod) State() PodState {
 	case p.Reason != "":
 		s.Word = p.Reason
 	case all.runs && ended:
-		s.Word = SandboxNotReady
+		s.Word = sandboxNotReady
 	case all.word != "" && !IsCreating(all.word):
 		s.Word, s.Next = all.word, all.next
 	case all.stopped, ended && all.counted == 0:
@@ -134,7 +134,7 @@ func (p Pod) sum(ended bool) (all sum) {
 		switch {
 		case word == Completed && plainInit:
 			all.done++
-		case word == Completed, plainInit && (word == Running || word == Created):
+		case word == Completed, plainInit && (word == Running || word == created):
 		case word == Running:
 			all.runs = true
 		case with:
@@ -165,5 +165,5 @@ func (c Container) endedWithPod() bool {
 }
 
 func IsCreating(word string) bool {
-	return strings.HasSuffix(word, ContainerCreating) || strings.HasSuffix(word, PodInitializing) || word == Created || strings.HasPrefix(word, "Init:") && strings.Contains(word, "/")
+	return strings.HasSuffix(word, containerCreating) || strings.HasSuffix(word, PodInitializing) || word == created || strings.HasPrefix(word, "Init:") && strings.Contains(word, "/")
 }

@@ -17,7 +17,7 @@ func TestPodState(t *testing.T) {
 	waits := func(why string) Container { return Container{Missing: true, Waits: why} }
 	init := func(c Container) Container { c.Init = true; return c }
 	sidecar := func(c Container) Container { c.Init, c.Sidecar = true, true; return c }
-	created, paused := Container{State: runtimeapi.ContainerState_CONTAINER_CREATED}, runs
+	made, paused := Container{State: runtimeapi.ContainerState_CONTAINER_CREATED}, runs
 	paused.Paused = true
 	debug := runs
 	debug.Ephemeral = true
@@ -40,9 +40,9 @@ func TestPodState(t *testing.T) {
 		"its init container runs":           {pod(init(done), init(runs), waits(PodInitializing)), "Init:1/2"},
 		"its init container is gone":        {pod(init(waits("")), done), Completed},
 		"its sidecar failed":                {pod(sidecar(crash), runs), "CrashLoopBackOff"},
-		"a failure before a turn":           {pod(waits(ContainerCreating), waits("ErrImagePull")), "ErrImagePull"},
-		"being made":                        {pod(waits("")), ContainerCreating},
-		"made, not started":                 {pod(runs, created), Created},
+		"a failure before a turn":           {pod(waits(containerCreating), waits("ErrImagePull")), "ErrImagePull"},
+		"being made":                        {pod(waits("")), containerCreating},
+		"made, not started":                 {pod(runs, made), created},
 		"paused":                            {pod(paused, runs), Paused},
 		"only debugged":                     {pod(done, debug), Completed},
 		"empty":                             {pod(), NoContainers},
@@ -51,12 +51,12 @@ func TestPodState(t *testing.T) {
 		"without a sandbox":                 {Pod{NoSandbox: true, Reason: "FailedCreatePodSandBox", Containers: []Container{waits("")}}, "FailedCreatePodSandBox"},
 		"stopped":                           {over(killed), Stopped},
 		"stopped before its containers":     {over(waits("ErrImagePull")), Stopped},
-		"stopped with one made":             {over(created), Stopped},
+		"stopped with one made":             {over(made), Stopped},
 		"stopped during its initialisation": {over(init(ended(143, "Error")), waits(PodInitializing)), Stopped},
 		"over, done":                        {over(done), Completed},
 		"over, failed":                      {over(failed), "Error"},
-		"runs without its sandbox":          {over(runs), SandboxNotReady},
-		"gets another sandbox":              {Pod{Managed: true, Containers: []Container{waits("")}}, ContainerCreating},
+		"runs without its sandbox":          {over(runs), sandboxNotReady},
+		"gets another sandbox":              {Pod{Managed: true, Containers: []Container{waits("")}}, containerCreating},
 	} {
 		if got := test.pod.State().Word; got != test.want {
 			t.Errorf("%s: got %s, want %s", name, got, test.want)

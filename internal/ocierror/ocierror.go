@@ -25,7 +25,7 @@ const (
 	NotExecutable
 	WrongFormat
 	NoWorkingDir
-	NoUser
+	noUser
 	NoMount
 	DiskFull
 )
@@ -41,7 +41,7 @@ var ends = []struct {
 	{"is a directory", NotExecutable},
 	{"not a directory", NotExecutable},
 	{"exec format error", WrongFormat},
-	{"no matching entries in passwd file", NoUser},
+	{"no matching entries in passwd file", noUser},
 	{"no space left on device", DiskFull},
 }
 
@@ -53,7 +53,7 @@ func Of(text string) Failure {
 	case strings.HasPrefix(strings.TrimPrefix(text, "crun: "), "chdir "), strings.HasPrefix(text, "mkdir ") && strings.HasSuffix(text, "not a directory"):
 		return NoWorkingDir
 	case strings.HasPrefix(text, "unable to find user "), strings.HasPrefix(text, "unable to find group "):
-		return NoUser
+		return noUser
 	}
 	for _, e := range ends {
 		if strings.HasSuffix(text, e.text) {

@@ -34,7 +34,7 @@ func TestOf(t *testing.T) {
 		runc + `error during container init: error mounting "/x" to rootfs at "/y": not a directory: unknown`: {NoMount, 126},
 		runc + "write /x: no space left on device: unknown":                                                   {DiskFull, 126},
 		"OCI runtime create failed: it did not say why":                                                       {Unknown, 126},
-		"unable to find user x: no matching entries in passwd file":                                           {NoUser, 0},
+		"unable to find user x: no matching entries in passwd file":                                           {noUser, 0},
 		"open /run/x: no such file or directory":                                                              {NotFound, 0},
 	} {
 		if failure, status := Of(text), ExitStatus(text); failure != want.failure || status != want.status {

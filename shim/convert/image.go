@@ -21,7 +21,7 @@ func Image(s image.Summary) *runtimeapi.Image {
 func ImageDetails(i image.InspectResponse) *runtimeapi.Image {
 	out := newImage(i.ID, i.RepoTags, i.RepoDigests, i.Size)
 	if i.Config != nil {
-		out.Uid, out.Username = ImageUser(i.Config.User)
+		out.Uid, out.Username = imageUser(i.Config.User)
 	}
 	return out
 }
@@ -45,8 +45,8 @@ func named(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.HasPrefix(n, "<none>") })
 }
 
-// ImageUser parses "user[:group]". An empty user means root.
-func ImageUser(spec string) (*runtimeapi.Int64Value, string) {
+// imageUser parses "user[:group]". An empty user means root.
+func imageUser(spec string) (*runtimeapi.Int64Value, string) {
 	name, _, _ := strings.Cut(spec, ":")
 	if name == "" {
 		return nil, ""

@@ -106,7 +106,7 @@ var propagations = map[runtimeapi.MountPropagation]mount.Propagation{
 	runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL:     mount.PropagationRShared,
 }
 
-func Propagation(p mount.Propagation) runtimeapi.MountPropagation {
+func propagation(p mount.Propagation) runtimeapi.MountPropagation {
 	switch p {
 	case mount.PropagationRSlave, mount.PropagationSlave:
 		return runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER
@@ -132,7 +132,7 @@ func CRIMounts(points []container.MountPoint, hc *container.HostConfig) []*runti
 			ContainerPath:     p.Destination,
 			HostPath:          p.Source,
 			Readonly:          !p.RW,
-			Propagation:       Propagation(p.Propagation),
+			Propagation:       propagation(p.Propagation),
 			SelinuxRelabel:    slices.Contains(strings.Split(strings.ToLower(p.Mode), ","), "z"),
 			RecursiveReadOnly: recursive[p.Destination],
 		})

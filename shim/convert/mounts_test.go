@@ -109,12 +109,12 @@ func TestPropagationPairs(t *testing.T) {
 	for value := range runtimeapi.MountPropagation_name {
 		p := runtimeapi.MountPropagation(value)
 		word, ok := propagations[p]
-		if !ok || Propagation(word) != p {
-			t.Errorf("%s became %q, and then %s", p, word, Propagation(word))
+		if !ok || propagation(word) != p {
+			t.Errorf("%s became %q, and then %s", p, word, propagation(word))
 		}
 	}
 	for _, word := range []mount.Propagation{"", "private", "odd"} {
-		if got := Propagation(word); got != runtimeapi.MountPropagation_PROPAGATION_PRIVATE {
+		if got := propagation(word); got != runtimeapi.MountPropagation_PROPAGATION_PRIVATE {
 			t.Errorf("%q: got %s", word, got)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // maxID is the engine's maximum uid and gid.
 const maxID = 1<<31 - 1
 
-type User struct {
+type user struct {
 	UID, GID int64
 	Groups   []int64 // supplemental groups from the image's group file
 }
@@ -111,7 +111,7 @@ func ContainerUser(spec string, groupAdd []string, passwd, group []byte) (*runti
 	}}, nil
 }
 
-func resolveUser(spec string, passwd, group []byte) (User, error) {
+func resolveUser(spec string, passwd, group []byte) (user, error) {
 	name, groupName, _ := strings.Cut(spec, ":")
 	u, matched, err := lookUpUser(cmp.Or(name, "0"), passwd)
 	if err != nil {
@@ -133,7 +133,7 @@ func resolveUser(spec string, passwd, group []byte) (User, error) {
 	return u, nil
 }
 
-func lookUpUser(name string, passwd []byte) (u User, matched string, err error) {
+func lookUpUser(name string, passwd []byte) (u user, matched string, err error) {
 	uid, numErr := strconv.ParseInt(name, 10, 32)
 	numeric := numErr == nil
 	for _, f := range records(passwd, 4) {
@@ -143,13 +143,13 @@ func lookUpUser(name string, passwd []byte) (u User, matched string, err error) 
 		entryUID, err1 := strconv.ParseInt(f[2], 10, 64)
 		entryGID, err2 := strconv.ParseInt(f[3], 10, 64)
 		if err1 == nil && err2 == nil {
-			return User{UID: entryUID, GID: entryGID}, f[0], nil
+			return user{UID: entryUID, GID: entryGID}, f[0], nil
 		}
 	}
 	if !numeric {
-		return User{}, "", fmt.Errorf("user %q is not in the image: %w", name, errdefs.ErrInvalidArgument)
+		return user{}, "", fmt.Errorf("user %q is not in the image: %w", name, errdefs.ErrInvalidArgument)
 	}
-	return User{UID: uid}, "", nil
+	return user{UID: uid}, "", nil
 }
 
 func groupID(name string, group []byte) (int64, bool) {

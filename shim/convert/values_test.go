@@ -308,10 +308,10 @@ func TestImages(t *testing.T) {
 	if diff := cmp.Diff(&runtimeapi.Image{Id: "sha256:1", Size: 9, Uid: &runtimeapi.Int64Value{Value: 12}}, got, protocmp.Transform()); diff != "" {
 		t.Errorf("details (-want +got):\n%s", diff)
 	}
-	if uid, name := ImageUser("bob:x"); uid != nil || name != "bob" {
+	if uid, name := imageUser("bob:x"); uid != nil || name != "bob" {
 		t.Errorf("name: got %v %q", uid, name)
 	}
-	if uid, name := ImageUser(""); uid != nil || name != "" {
+	if uid, name := imageUser(""); uid != nil || name != "" {
 		t.Errorf("none: got %v %q", uid, name)
 	}
 	sum := "@sha256:" + strings.Repeat("0", 64)

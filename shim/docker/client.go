@@ -42,7 +42,7 @@ type Client struct {
 
 // New does not connect. The first call connects and negotiates the API version.
 func New(o Options) (*Client, error) {
-	endpoint, err := Resolve(o)
+	endpoint, err := resolve(o)
 	if err != nil {
 		return nil, err
 	}

@@ -38,9 +38,9 @@ type Options struct {
 
 type Endpoint = engine.Endpoint
 
-// Resolve returns the endpoint of the engine, which is the first existing one of the usual sockets. It does not
+// resolve returns the endpoint of the engine, which is the first existing one of the usual sockets. It does not
 // connect.
-func Resolve(o Options) (Endpoint, error) {
+func resolve(o Options) (Endpoint, error) {
 	if o.Endpoint != nil {
 		return *o.Endpoint, o.Endpoint.Err
 	}

@@ -148,7 +148,7 @@ func TestResolveTakesTheSocketThatExists(t *testing.T) {
 	env := lookup(map[string]string{"XDG_RUNTIME_DIR": run})
 	want := "unix:///var/run/docker.sock"
 	for range 2 {
-		if got, err := Resolve(Options{LookupEnv: env}); err != nil || got.Host != want {
+		if got, err := resolve(Options{LookupEnv: env}); err != nil || got.Host != want {
 			t.Errorf("got %v, %v, want %s", got, err, want)
 		}
 		listen(t, run+"/docker.sock")
@@ -157,7 +157,7 @@ func TestResolveTakesTheSocketThatExists(t *testing.T) {
 		}
 	}
 	found := Endpoint{Host: "tcp://x", Err: errors.New("no way")}
-	if got, err := Resolve(Options{Endpoint: &found, Host: "unix:///y"}); got != found || err == nil {
+	if got, err := resolve(Options{Endpoint: &found, Host: "unix:///y"}); got != found || err == nil {
 		t.Errorf("one that was found: got %v, %v", got, err)
 	}
 }
@@ -197,7 +197,7 @@ func TestResolveNamesWhatIsWrong(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			_, err := Resolve(Options{LookupEnv: lookup(env)})
+			_, err := resolve(Options{LookupEnv: lookup(env)})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q in it", err, c.want)
 			}

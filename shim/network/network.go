@@ -20,7 +20,7 @@ import (
 // Names of plugins in sandbox labels.
 const (
 	NameBridge = "bridge"
-	NameHost   = "host"
+	nameHost   = "host"
 	NameCNI    = "cni"
 )
 
@@ -73,14 +73,14 @@ func (p Plugins) ForNew(ctx context.Context, host bool) Plugin {
 // or the engine's.
 func (p Plugins) ForExisting(name, mode string) Plugin {
 	if name == "" {
-		name = cmp.Or(map[string]string{"host": NameHost, "none": NameCNI}[mode], NameBridge)
+		name = cmp.Or(map[string]string{"host": nameHost, "none": NameCNI}[mode], NameBridge)
 	}
 	for _, plugin := range append([]Plugin{p.Default}, p.Others...) {
 		if plugin.Name() == name {
 			return plugin
 		}
 	}
-	if name == NameHost {
+	if name == nameHost {
 		return Host{}
 	}
 	return Bridge{}
@@ -91,7 +91,7 @@ type Host struct{}
 
 var _ Plugin = Host{}
 
-func (Host) Name() string                                     { return NameHost }
+func (Host) Name() string                                     { return nameHost }
 func (Host) Mode() string                                     { return "host" }
 func (Host) Publishes() bool                                  { return false } // pods use the node's ports directly
 func (Host) SetUp(context.Context, Pod) error                 { return nil }

@@ -22,11 +22,11 @@ func TestPluginOfAnExistingSandbox(t *testing.T) {
 	}{
 		"its label":                         {onBridge, "cni", "none", NameCNI},
 		"its label, though not the default": {onCNI, "bridge", "default", NameBridge},
-		"the host's network":                {onCNI, "host", "host", NameHost},
+		"the host's network":                {onCNI, "host", "host", nameHost},
 		"another shim's on the bridge":      {onCNI, "", "default", NameBridge},
 		"another shim's on a network":       {onCNI, "", "mynet", NameBridge},
 		"another shim's through CNI":        {onBridge, "", "none", NameCNI},
-		"another shim's on the host":        {onBridge, "", "host", NameHost},
+		"another shim's on the host":        {onBridge, "", "host", nameHost},
 		"a plugin that is no longer there":  {Plugins{Default: Bridge{}}, "cni", "none", NameBridge},
 	} {
 		if got := c.plugins.ForExisting(c.label, c.mode).Name(); got != c.wants {
@@ -38,7 +38,7 @@ func TestPluginOfAnExistingSandbox(t *testing.T) {
 func TestPluginOfANewSandbox(t *testing.T) {
 	t.Parallel()
 	p := Plugins{Default: named{name: NameCNI}}
-	if got := p.ForNew(t.Context(), true).Name(); got != NameHost {
+	if got := p.ForNew(t.Context(), true).Name(); got != nameHost {
 		t.Errorf("on the host's network: got %s", got)
 	}
 	if got := p.ForNew(t.Context(), false).Name(); got != NameCNI {

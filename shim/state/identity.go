@@ -54,21 +54,21 @@ func EncodeSandbox(s Sandbox, image map[string]string) (map[string]string, error
 	if err != nil {
 		return nil, err
 	}
-	labels := EncodeLabels(s.Labels, s.Annotations)
+	labels := encodeLabels(s.Labels, s.Annotations)
 	maps.Copy(labels, map[string]string{
 		LabelType:               TypeSandbox,
 		kube.LabelContainerName: sandboxMarker,
 		LabelOwnName:            s.Metadata.GetName(),
-		LabelOwnNamespace:       s.Metadata.GetNamespace(),
-		LabelOwnUID:             s.Metadata.GetUid(),
-		LabelOwnAttempt:         fmt.Sprint(s.Metadata.GetAttempt()),
-		LabelOwnCreated:         s.Created.UTC().Format(time.RFC3339Nano),
-		LabelOwnHandler:         s.RuntimeHandler,
-		LabelOwnNetwork:         s.Network,
-		LabelOwnPorts:           ports,
-		LabelOwnPID:             s.PID.String(),
+		labelOwnNamespace:       s.Metadata.GetNamespace(),
+		labelOwnUID:             s.Metadata.GetUid(),
+		labelOwnAttempt:         fmt.Sprint(s.Metadata.GetAttempt()),
+		labelOwnCreated:         s.Created.UTC().Format(time.RFC3339Nano),
+		labelOwnHandler:         s.RuntimeHandler,
+		labelOwnNetwork:         s.Network,
+		labelOwnPorts:           ports,
+		labelOwnPID:             s.PID.String(),
 	})
-	labels[LabelOwnImageLabels] = encodeImageLabels(labels, image)
+	labels[labelOwnImageLabels] = encodeImageLabels(labels, image)
 	return labels, nil
 }
 
@@ -83,45 +83,45 @@ func DecodeSandbox(name string, labels map[string]string) (Sandbox, bool) {
 	s := Sandbox{
 		Metadata: &runtimeapi.PodSandboxMetadata{
 			Name:      first(labels, parts.pod, LabelOwnName, kube.LabelPodName),
-			Namespace: first(labels, parts.namespace, LabelOwnNamespace, kube.LabelPodNamespace),
-			Uid:       first(labels, parts.uid, LabelOwnUID, kube.LabelPodUID),
+			Namespace: first(labels, parts.namespace, labelOwnNamespace, kube.LabelPodNamespace),
+			Uid:       first(labels, parts.uid, labelOwnUID, kube.LabelPodUID),
 			Attempt:   decodeAttempt(labels, parts.attempt),
 		},
-		RuntimeHandler: labels[LabelOwnHandler],
-		Created:        decodeTime(labels[LabelOwnCreated]),
-		Ports:          decodePorts(labels[LabelOwnPorts]),
-		Network:        labels[LabelOwnNetwork],
+		RuntimeHandler: labels[labelOwnHandler],
+		Created:        decodeTime(labels[labelOwnCreated]),
+		Ports:          decodePorts(labels[labelOwnPorts]),
+		Network:        labels[labelOwnNetwork],
 	}
-	if pid, ok := labels[LabelOwnPID]; ok {
+	if pid, ok := labels[labelOwnPID]; ok {
 		s.PID = runtimeapi.NamespaceMode(runtimeapi.NamespaceMode_value[pid])
 	} else { // not recorded by other shims, whose containers have their own PID namespace
 		s.PID = runtimeapi.NamespaceMode_CONTAINER
 	}
-	s.Labels, s.Annotations = DecodeLabels(labels)
+	s.Labels, s.Annotations = decodeLabels(labels)
 	return s, true
 }
 
 // EncodeContainer returns the labels of a container, including empty ones, so that the image cannot set them.
 func EncodeContainer(c Container, image map[string]string) map[string]string {
-	labels := EncodeLabels(c.Labels, c.Annotations)
+	labels := encodeLabels(c.Labels, c.Annotations)
 	maps.Copy(labels, map[string]string{
 		LabelType:         TypeContainer,
 		LabelSandboxID:    c.SandboxID,
 		LabelLogPath:      c.LogPath,
 		LabelOwnName:      c.Metadata.GetName(),
-		LabelOwnPod:       c.Pod.GetName(),
-		LabelOwnNamespace: c.Pod.GetNamespace(),
-		LabelOwnUID:       c.Pod.GetUid(),
-		LabelOwnAttempt:   fmt.Sprint(c.Metadata.GetAttempt()),
-		LabelOwnCreated:   c.Created.UTC().Format(time.RFC3339Nano),
-		LabelOwnImage:     c.Image,
-		LabelOwnLogDir:    c.LogDir,
-		LabelOwnSandbox:   c.SandboxID,
+		labelOwnPod:       c.Pod.GetName(),
+		labelOwnNamespace: c.Pod.GetNamespace(),
+		labelOwnUID:       c.Pod.GetUid(),
+		labelOwnAttempt:   fmt.Sprint(c.Metadata.GetAttempt()),
+		labelOwnCreated:   c.Created.UTC().Format(time.RFC3339Nano),
+		labelOwnImage:     c.Image,
+		labelOwnLogDir:    c.LogDir,
+		labelOwnSandbox:   c.SandboxID,
 		LabelOwnMounts:    EncodeImageMounts(c.ImageMounts),
 		LabelOwnLimits:    c.Limits,
 		LabelOwner:        c.Owner,
 	})
-	labels[LabelOwnImageLabels] = encodeImageLabels(labels, image)
+	labels[labelOwnImageLabels] = encodeImageLabels(labels, image)
 	return labels
 }
 
@@ -131,7 +131,7 @@ func DecodeContainer(name string, labels map[string]string) (Container, bool) {
 	if labels[LabelType] != TypeContainer || !strings.HasPrefix(strings.TrimPrefix(name, "/"), namePrefix+nameSep) {
 		return Container{}, false
 	}
-	if id := labels[LabelSandboxID]; id != "" && labels[LabelOwnSandbox] == id {
+	if id := labels[LabelSandboxID]; id != "" && labels[labelOwnSandbox] == id {
 		labels = withoutImageLabels(labels)
 	} else {
 		labels = maps.Clone(labels)
@@ -144,21 +144,21 @@ func DecodeContainer(name string, labels map[string]string) (Container, bool) {
 			Attempt: decodeAttempt(labels, parts.attempt),
 		},
 		Pod: &runtimeapi.PodSandboxMetadata{
-			Name:      first(labels, parts.pod, LabelOwnPod, kube.LabelPodName),
-			Namespace: first(labels, parts.namespace, LabelOwnNamespace, kube.LabelPodNamespace),
-			Uid:       first(labels, parts.uid, LabelOwnUID, kube.LabelPodUID),
+			Name:      first(labels, parts.pod, labelOwnPod, kube.LabelPodName),
+			Namespace: first(labels, parts.namespace, labelOwnNamespace, kube.LabelPodNamespace),
+			Uid:       first(labels, parts.uid, labelOwnUID, kube.LabelPodUID),
 		},
 		SandboxID: labels[LabelSandboxID],
 		LogPath:   labels[LabelLogPath],
-		LogDir:    labels[LabelOwnLogDir],
-		Image:     labels[LabelOwnImage],
-		Created:   decodeTime(labels[LabelOwnCreated]),
+		LogDir:    labels[labelOwnLogDir],
+		Image:     labels[labelOwnImage],
+		Created:   decodeTime(labels[labelOwnCreated]),
 
 		ImageMounts: decodeImageMounts(labels[LabelOwnMounts]),
 		Limits:      labels[LabelOwnLimits],
 		Owner:       labels[LabelOwner],
 	}
-	c.Labels, c.Annotations = DecodeLabels(labels)
+	c.Labels, c.Annotations = decodeLabels(labels)
 	return c, true
 }
 
@@ -173,7 +173,7 @@ func first(labels map[string]string, part, own, kubelet string) string {
 }
 
 func decodeAttempt(labels map[string]string, part uint32) uint32 {
-	n, err := strconv.ParseUint(labels[LabelOwnAttempt], 10, 32)
+	n, err := strconv.ParseUint(labels[labelOwnAttempt], 10, 32)
 	if err != nil {
 		return part
 	}

@@ -32,25 +32,25 @@ const (
 // Keys that only crishim uses. All start with ownPrefix.
 const (
 	LabelOwnName      = ownPrefix + "name"
-	LabelOwnPod       = ownPrefix + "pod"
-	LabelOwnNamespace = ownPrefix + "namespace"
-	LabelOwnUID       = ownPrefix + "uid"
-	LabelOwnAttempt   = ownPrefix + "attempt"
-	LabelOwnCreated   = ownPrefix + "created"
-	LabelOwnPorts     = ownPrefix + "ports"
-	LabelOwnHandler   = ownPrefix + "runtime-handler"
-	LabelOwnImage     = ownPrefix + "image"
-	LabelOwnNetwork   = ownPrefix + "network"
+	labelOwnPod       = ownPrefix + "pod"
+	labelOwnNamespace = ownPrefix + "namespace"
+	labelOwnUID       = ownPrefix + "uid"
+	labelOwnAttempt   = ownPrefix + "attempt"
+	labelOwnCreated   = ownPrefix + "created"
+	labelOwnPorts     = ownPrefix + "ports"
+	labelOwnHandler   = ownPrefix + "runtime-handler"
+	labelOwnImage     = ownPrefix + "image"
+	labelOwnNetwork   = ownPrefix + "network"
 	LabelOwnMounts    = ownPrefix + "image-mounts"    // mounts that the engine does not report as image mounts
 	LabelOwnLimits    = ownPrefix + "resource-limits" // limits that the engine has no field for
-	LabelOwnPID       = ownPrefix + "pid"
-	LabelOwnLogDir    = ownPrefix + "log-directory"
+	labelOwnPID       = ownPrefix + "pid"
+	labelOwnLogDir    = ownPrefix + "log-directory"
 	LabelOwner        = ownPrefix + "owner" // process that a helper or a temporary container must not outlive
 
-	// LabelOwnSandbox repeats the sandbox's id. An image cannot contain it, because it is not known in advance.
-	LabelOwnSandbox = ownPrefix + "sandbox-id"
-	// LabelOwnImageLabels lists the keys of labels that came from the image.
-	LabelOwnImageLabels = ownPrefix + "image-labels"
+	// labelOwnSandbox repeats the sandbox's id. An image cannot contain it, because it is not known in advance.
+	labelOwnSandbox = ownPrefix + "sandbox-id"
+	// labelOwnImageLabels lists the keys of labels that came from the image.
+	labelOwnImageLabels = ownPrefix + "image-labels"
 )
 
 const (
@@ -60,8 +60,8 @@ const (
 	sandboxMarker    = "POD"
 )
 
-// EncodeLabels merges CRI labels and annotations. Label keys are escaped if they could be decoded as something else.
-func EncodeLabels(labels, annotations map[string]string) map[string]string {
+// encodeLabels merges CRI labels and annotations. Label keys are escaped if they could be decoded as something else.
+func encodeLabels(labels, annotations map[string]string) map[string]string {
 	out := make(map[string]string, len(labels)+len(annotations))
 	for k, v := range labels {
 		out[EncodeLabelKey(k)] = v
@@ -79,7 +79,7 @@ func EncodeLabelKey(key string) string {
 	return key
 }
 
-func DecodeLabels(engine map[string]string) (labels, annotations map[string]string) {
+func decodeLabels(engine map[string]string) (labels, annotations map[string]string) {
 	labels, annotations = map[string]string{}, map[string]string{}
 	for k, v := range engine {
 		switch {
@@ -115,7 +115,7 @@ func encodeImageLabels(labels, image map[string]string) string {
 
 func withoutImageLabels(engine map[string]string) map[string]string {
 	var keys []string
-	if text := engine[LabelOwnImageLabels]; text == "" || json.Unmarshal([]byte(text), &keys) != nil {
+	if text := engine[labelOwnImageLabels]; text == "" || json.Unmarshal([]byte(text), &keys) != nil {
 		return engine
 	}
 	labels := maps.Clone(engine)

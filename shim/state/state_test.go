@@ -109,7 +109,7 @@ func TestStrangersAreNotDecoded(t *testing.T) {
 func TestDamagedLabelsAreReadAsFarAsTheyGo(t *testing.T) {
 	t.Parallel()
 	got, ok := DecodeSandbox("/k8s_POD_a_b_c_9", map[string]string{
-		LabelType: TypeSandbox, LabelOwnPorts: "{", LabelOwnAttempt: "x", LabelOwnCreated: "yesterday", LabelOwnPID: "?",
+		LabelType: TypeSandbox, labelOwnPorts: "{", labelOwnAttempt: "x", labelOwnCreated: "yesterday", labelOwnPID: "?",
 	})
 	if !ok || got.Metadata.GetAttempt() != 9 || got.Ports != nil || !got.Created.IsZero() || got.PID != runtimeapi.NamespaceMode_POD {
 		t.Errorf("got %+v", got)
@@ -151,7 +151,7 @@ func FuzzLabels(f *testing.F) {
 	f.Add("io.crishim.label.x", "io.kubernetes.docker.type")
 	f.Fuzz(func(t *testing.T, label, annotation string) {
 		labels, annotations := map[string]string{label: "1"}, map[string]string{annotation: "2"}
-		gotLabels, gotAnnotations := DecodeLabels(EncodeLabels(labels, annotations))
+		gotLabels, gotAnnotations := decodeLabels(encodeLabels(labels, annotations))
 		if !maps.Equal(labels, gotLabels) || !maps.Equal(annotations, gotAnnotations) {
 			t.Errorf("got %v and %v, want %v and %v", gotLabels, gotAnnotations, labels, annotations)
 		}
@@ -171,10 +171,10 @@ func FuzzDecodeName(f *testing.F) {
 
 var hostile = map[string]string{
 	LabelType: TypeContainer, LabelSandboxID: "another", LabelLogPath: "/etc/cron.d/x",
-	LabelOwnName: "n", LabelOwnPod: "p", LabelOwnNamespace: "kube-system", LabelOwnUID: "v", LabelOwnAttempt: "9", LabelOwnCreated: "2030-01-02T03:04:05Z",
-	LabelOwnPorts: `[{"protocol":"TCP","host_port":22}]`, LabelOwnHandler: "h", LabelOwnImage: "i", LabelOwnNetwork: "cni", LabelOwnPID: "NODE", LabelOwnLogDir: "/",
+	LabelOwnName: "n", labelOwnPod: "p", labelOwnNamespace: "kube-system", labelOwnUID: "v", labelOwnAttempt: "9", labelOwnCreated: "2030-01-02T03:04:05Z",
+	labelOwnPorts: `[{"protocol":"TCP","host_port":22}]`, labelOwnHandler: "h", labelOwnImage: "i", labelOwnNetwork: "cni", labelOwnPID: "NODE", labelOwnLogDir: "/",
 	LabelOwnMounts: `[{"path":"/x","id":"sha256:1"}]`, LabelOwnLimits: `{"files":{"../../../../etc/passwd":""}}`, LabelOwner: "shim",
-	LabelOwnSandbox: "another", LabelOwnImageLabels: `["app","io.crishim.sandbox-id"]`,
+	labelOwnSandbox: "another", labelOwnImageLabels: `["app","io.crishim.sandbox-id"]`,
 	"io.crishim.label.app": "trap", "annotation.note": "trap", "annotation.more": "x", "maintainer": "x",
 	kube.LabelPodName: "etcd", kube.LabelPodNamespace: "kube-system", kube.LabelPodUID: "v", kube.LabelContainerName: "etcd",
 }

@@ -225,7 +225,6 @@ const (
 const (
 	StatusCopying = "Copying"
 	StatusCopied  = "Copied"
-	StatusPresent = statusPresent
 )
 
 // add applies a message and reports whether the message finishes a layer.

@@ -34,10 +34,10 @@ type Report struct {
 	Parts      []Result
 	Findings   []Finding
 	Doctor     []output.Finding
-	Status     Message
-	Pods       []Message
-	Containers []Message
-	Images     []Message
+	Status     message
+	Pods       []message
+	Containers []message
+	Images     []message
 	Events     []Event
 	Host       map[string]string            // figures, by the path of their file
 	Config     map[string]map[string]string // the settings on the list, by file

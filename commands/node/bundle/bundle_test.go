@@ -78,10 +78,10 @@ func TestOnlyTheListIsTold(t *testing.T) {
 		status.Info = map[string]string{"info": spec, "other": "<info.other>"}
 		box.Info = map[string]string{"info": `{"config":{"port_mappings":[{"host_port":80,"host_ip":"10.0.0.1"}],"hostname":"<info.hostname>"}}`}
 		view, _ := newContainer(container, status, planted(&runtimeapi.PodSandboxMetadata{}, "meta"), planted(&runtimeapi.ContainerStats{}, "stats"), keep)
-		image, runtime := Message{}, Message{}
+		image, runtime := message{}, message{}
 		image.pick(planted(&runtimeapi.Image{}, "image"), imageFields)
 		runtime.pick(planted(&runtimeapi.RuntimeStatus{}, "runtime"), conditionFields)
-		r := &Report{Title: "t", Pods: []Message{newPod(pod, box)}, Images: []Message{image}, Status: runtime, Containers: []Message{view}}
+		r := &Report{Title: "t", Pods: []message{newPod(pod, box)}, Images: []message{image}, Status: runtime, Containers: []message{view}}
 		all := ""
 		for _, text := range unpack(t, r) {
 			all += text

@@ -44,14 +44,14 @@ func (n *Node) Parts() []Part {
 func (n *Node) conditions(ctx context.Context) (func(*Report), error) {
 	s, err := n.Conn.Runtime.Status(ctx, &runtimeapi.StatusRequest{})
 	return func(r *Report) {
-		r.Status = Message{}
+		r.Status = message{}
 		r.Status.pick(s.GetStatus(), conditionFields)
 	}, err
 }
 
 func (n *Node) pods(ctx context.Context) (func(*Report), error) {
 	list, err := n.Conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
-	all := make([]Message, len(list.GetItems()))
+	all := make([]message, len(list.GetItems()))
 	failed := each(ctx, len(all), func(ctx context.Context, i int) error {
 		p := list.GetItems()[i]
 		s, err := n.Conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: p.GetId(), Verbose: true})
@@ -73,7 +73,7 @@ func (n *Node) containers(ctx context.Context) (func(*Report), error) {
 	for _, s := range stats.GetStats() {
 		use[s.GetAttributes().GetId()] = s
 	}
-	all, logs := make([]Message, len(list.GetContainers())), make([]File, len(list.GetContainers()))
+	all, logs := make([]message, len(list.GetContainers())), make([]File, len(list.GetContainers()))
 	failed := each(ctx, len(all), func(ctx context.Context, i int) error {
 		c := list.GetContainers()[i]
 		s, err := n.Conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId(), Verbose: true})
@@ -128,7 +128,7 @@ func (n *Node) images(ctx context.Context) (func(*Report), error) {
 	list, err := n.Conn.Image.ListImages(ctx, &runtimeapi.ListImagesRequest{})
 	return func(r *Report) {
 		for _, i := range list.GetImages() {
-			image := Message{}
+			image := message{}
 			image.pick(i, imageFields)
 			r.Images = append(r.Images, image)
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// Message has the listed fields of a CRI message, under their JSON names.
-type Message map[string]any
+// message has the listed fields of a CRI message, under their JSON names.
+type message map[string]any
 
 // Fields in a bundle. A path names a scalar, so that fields of a later CRI are omitted. TestOnlyTheListIsTold compares the
 // lists with the messages.
@@ -31,7 +31,7 @@ const (
 )
 
 // pick adds the listed fields of a message, including zero values: a ready state and a first attempt are 0.
-func (out Message) pick(m proto.Message, list string) {
+func (out message) pick(m proto.Message, list string) {
 	var all map[string]any
 	if text, err := (protojson.MarshalOptions{EmitUnpopulated: true}).Marshal(m); err == nil && json.Unmarshal(text, &all) == nil {
 		picked, _ := keep(all, "", strings.Fields(list)).(map[string]any)
@@ -86,8 +86,8 @@ func keys(all map[string]string) map[string]string {
 	return out
 }
 
-func newPod(p *runtimeapi.PodSandbox, r *runtimeapi.PodSandboxStatusResponse) Message {
-	out := Message{"labels": keys(p.GetLabels()), "annotations": keys(p.GetAnnotations())}
+func newPod(p *runtimeapi.PodSandbox, r *runtimeapi.PodSandboxStatusResponse) message {
+	out := message{"labels": keys(p.GetLabels()), "annotations": keys(p.GetAnnotations())}
 	out.pick(p, podFields)
 	out.pick(r.GetStatus(), networkFields)
 	var ports []string
@@ -102,8 +102,8 @@ func newPod(p *runtimeapi.PodSandbox, r *runtimeapi.PodSandboxStatusResponse) Me
 type Keep struct{ Args, Env bool }
 
 // newContainer returns the view of a container, and the path of the engine's own log.
-func newContainer(c *runtimeapi.Container, r *runtimeapi.ContainerStatusResponse, pod *runtimeapi.PodSandboxMetadata, use *runtimeapi.ContainerStats, more Keep) (out Message, engineLog string) {
-	out = Message{"Namespace": pod.GetNamespace(), "Pod": pod.GetName(), "labels": keys(c.GetLabels()), "annotations": keys(c.GetAnnotations())}
+func newContainer(c *runtimeapi.Container, r *runtimeapi.ContainerStatusResponse, pod *runtimeapi.PodSandboxMetadata, use *runtimeapi.ContainerStats, more Keep) (out message, engineLog string) {
+	out = message{"Namespace": pod.GetNamespace(), "Pod": pod.GetName(), "labels": keys(c.GetLabels()), "annotations": keys(c.GetAnnotations())}
 	out.pick(c, containerFields)
 	out.pick(r.GetStatus(), statusFields)
 	out.pick(use, statsFields)

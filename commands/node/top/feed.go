@@ -40,7 +40,7 @@ type feed struct {
 	before   map[string]*runtimeapi.CpuUsage                // by container
 	extras   cli.Extras                                     // disk and processes
 	extrasAt time.Time
-	disk     Node // figures that are rarely read
+	disk     nodeUsage // figures that are rarely read
 	diskAt   time.Time
 }
 
@@ -59,7 +59,7 @@ func newFeed(in *cli.Invocation, conn *client.Conn, filter *cli.Filter) *feed {
 }
 
 // lists asks for pods and containers, and for the status of newly ended containers.
-func (f *feed) lists(ctx context.Context) (Lists, error) {
+func (f *feed) lists(ctx context.Context) (lists, error) {
 	var pods []*runtimeapi.PodSandbox
 	var podsErr error
 	var asked sync.WaitGroup
@@ -67,7 +67,7 @@ func (f *feed) lists(ctx context.Context) (Lists, error) {
 	list, err := f.conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	asked.Wait()
 	if err := cmp.Or(err, podsErr); err != nil {
-		return Lists{}, err
+		return lists{}, err
 	}
 	names := map[string]*runtimeapi.PodSandboxMetadata{}
 	for _, p := range pods {
@@ -104,7 +104,7 @@ func (f *feed) lists(ctx context.Context) (Lists, error) {
 	managed := cli.ManagedPods(f.in.Printer, f.in.PodDirs(), f.conn, pods, nil)
 	unmade, reasons := cli.UnmadePods(ctx, f.in.Printer, f.in.PodDirs(), f.conn, pods, f.filter)
 	maps.Copy(managed, reasons)
-	return Lists{append(pods, unmade...), containers, output.Options{
+	return lists{append(pods, unmade...), containers, output.Options{
 		Now: f.in.Now(), Terminal: true, Pods: names, Members: members, Statuses: known, Managed: managed,
 	}}, nil
 }
@@ -125,7 +125,7 @@ func (f *feed) changed(ctx context.Context) bool {
 
 // stats asks for the counters of all containers. On most runtimes ListPodSandboxStats has them all, with the network.
 // The metrics call for the rest is rare, because reading cgroups is most of the runtime's work.
-func (f *feed) stats(ctx context.Context) (Stats, error) {
+func (f *feed) stats(ctx context.Context) (nodeStats, error) {
 	if time.Since(f.extrasAt) >= extrasPeriod {
 		f.extras, f.extrasAt = cli.AskExtras(ctx, f.conn, false)(), time.Now()
 	}
@@ -140,11 +140,11 @@ func (f *feed) stats(ctx context.Context) (Stats, error) {
 	if len(containers) == 0 {
 		res, err := f.conn.Runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{})
 		if err != nil {
-			return Stats{Err: f.in.Printer.Sentence(err)}, err
+			return nodeStats{Err: f.in.Printer.Sentence(err)}, err
 		}
 		containers = res.GetStats()
 	}
-	s := Stats{At: time.Now(), DiskAt: f.extrasAt}
+	s := nodeStats{At: time.Now(), DiskAt: f.extrasAt}
 	before := f.before
 	f.before = map[string]*runtimeapi.CpuUsage{}
 	for _, c := range containers {
@@ -156,7 +156,7 @@ func (f *feed) stats(ctx context.Context) (Stats, error) {
 }
 
 // node reads the figures of this machine, and asks the runtime where its images are.
-func (f *feed) node(ctx context.Context) Node {
+func (f *feed) node(ctx context.Context) nodeUsage {
 	n := unknownNode()
 	if f.local {
 		n = readNode("/proc")
@@ -219,7 +219,7 @@ func (f *feed) follow(ctx context.Context, send func(any)) {
 		if all || noEvents.Load() || time.Since(listed) >= allPeriod || f.changed(ctx) {
 			listed = time.Now()
 			if lists, err := f.lists(ctx); err != nil {
-				send(Lost{f.in.Printer.Sentence(err)})
+				send(lost{f.in.Printer.Sentence(err)})
 			} else {
 				send(lists)
 			}

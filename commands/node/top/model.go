@@ -1,7 +1,7 @@
 // Package top is the live view of the pods on a node: a tree with figures, plots of the last minutes for the
 // selected row, and keys that run other verbs on it.
 //
-// [Model] has no terminal in it: it takes messages ([Lists], [Stats], [Node], [Lost], keys) and returns a page of
+// [Model] has no terminal in it: it takes messages ([lists], [nodeStats], [nodeUsage], [lost], keys) and returns a page of
 // text. [Run] feeds it from a runtime and draws it; [Once] writes one page. The verbs are run by [Options.Run] and
 // [Options.Session], as command lines: this package knows none of them.
 package top
@@ -40,10 +40,10 @@ type Model struct {
 	o             Options
 	width, height int
 
-	lists    Lists
-	node     Node
+	lists    lists
+	node     nodeUsage
 	lost     string
-	stats    Stats
+	stats    nodeStats
 	figures  map[string]figures // of containers
 	history  map[string]*history
 	tree     []*node
@@ -84,8 +84,8 @@ type question struct {
 	args       []string // of the verb
 }
 
-// New returns an empty view.
-func New(o Options) *Model {
+// newModel returns an empty view.
+func newModel(o Options) *Model {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -115,13 +115,13 @@ func (m *Model) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
 		m.page.resize(m.width, m.pageRows())
-	case Lists:
+	case lists:
 		m.lists, m.lost, m.listed = msg, "", true
-	case Stats:
+	case nodeStats:
 		m.measure(msg)
-	case Node:
+	case nodeUsage:
 		m.node = msg
-	case Lost:
+	case lost:
 		m.lost = msg.Why
 	case acted:
 		m.note = msg.note
@@ -144,7 +144,7 @@ func (m *Model) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 }
 
 // measure computes rates from the counters and the previous counters.
-func (m *Model) measure(s Stats) {
+func (m *Model) measure(s nodeStats) {
 	if s.Err != "" {
 		m.stats.Err = s.Err
 		return

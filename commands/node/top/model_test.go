@@ -22,8 +22,8 @@ import (
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // someLists has three pods: a healthy pod, a pod with a killed container, a pod with a hostile name.
-func someLists() Lists {
-	l := Lists{Known: output.Options{Now: now, Terminal: true, Statuses: map[string]*runtimeapi.ContainerStatusResponse{}, Members: map[string][]*runtimeapi.Container{}}}
+func someLists() lists {
+	l := lists{Known: output.Options{Now: now, Terminal: true, Statuses: map[string]*runtimeapi.ContainerStatusResponse{}, Members: map[string][]*runtimeapi.Container{}}}
 	pod := func(id, name string) {
 		l.Pods = append(l.Pods, &runtimeapi.PodSandbox{Id: id, Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "shop"}, CreatedAt: now.Add(-time.Hour).UnixNano()})
 	}
@@ -51,13 +51,13 @@ func someLists() Lists {
 }
 
 // someStats returns the counters after a number of samples, one per second.
-func someStats(samples int) Stats {
+func someStats(samples int) nodeStats {
 	usage := func(id string, cpu float64, memory, limit int64) output.Usage {
 		n := int64(samples)
 		return output.Usage{ID: id, CPUPercent: cpu * float64(1+samples%3), Memory: memory, MemoryLimit: limit, NetworkIn: 1000 * n, NetworkOut: 500 * n, BlockRead: 4096 * n, BlockWrite: 0, Pids: 3}
 	}
 	at := now.Add(time.Duration(samples) * time.Second)
-	return Stats{At: at, DiskAt: at, Usages: []output.Usage{usage("c1", 12.5, 50e6, 100e6), usage("c2", 30, 20e6, 0)}}
+	return nodeStats{At: at, DiskAt: at, Usages: []output.Usage{usage("c1", 12.5, 50e6, 100e6), usage("c2", 30, 20e6, 0)}}
 }
 
 // runs records the command lines that a view has run.
@@ -83,11 +83,11 @@ func (noSession) SetStderr(io.Writer) {}
 func newView(t *testing.T, width, height int) (*Model, *runs) {
 	t.Helper()
 	r := &runs{}
-	m := New(Options{Runtime: "containerd 2.1", Sort: "name", Run: r.run, Session: func(args ...string) tea.ExecCommand {
+	m := newModel(Options{Runtime: "containerd 2.1", Sort: "name", Run: r.run, Session: func(args ...string) tea.ExecCommand {
 		r.lines = append(r.lines, strings.Join(args, " "))
 		return noSession{}
 	}})
-	send(m, tea.WindowSizeMsg{Width: width, Height: height}, someLists(), Node{
+	send(m, tea.WindowSizeMsg{Width: width, Height: height}, someLists(), nodeUsage{
 		Load: [3]float64{0.5, 1, 2}, MemUsed: 3e9, MemTotal: 16e9, CPU: 1.25, Memory: 0, IO: 7, Images: 2e9, DiskUsed: 40e9, DiskTotal: 100e9,
 	})
 	for sample := range 20 {
@@ -305,7 +305,7 @@ func TestASCII(t *testing.T) {
 	l := someLists()
 	l.Pods[1].Metadata.Name = "w\u00e9b\u4e16"
 	send(m, l)
-	for _, text := range []string{shown(m), m.Page()} {
+	for _, text := range []string{shown(m), m.wholeList()} {
 		if i := strings.IndexFunc(text, func(r rune) bool { return r > unicode.MaxASCII }); i >= 0 {
 			t.Errorf("at %d:\n%s", i, text)
 		}
@@ -333,7 +333,7 @@ func TestHostileText(t *testing.T) {
 	if lines := m.page.text.lines; !slices.Equal(lines, []string{`ared    bc\u{202e}`, ""}) {
 		t.Errorf("a log: %q", lines)
 	}
-	send(m, Lost{"gone"}, tea.PasteMsg{Content: "x"})
+	send(m, lost{"gone"}, tea.PasteMsg{Content: "x"})
 	if !strings.Contains(shown(m), "(ended)") {
 		t.Errorf("the page does not say that it has ended:\n%s", shown(m))
 	}
@@ -375,7 +375,7 @@ func TestSelection(t *testing.T) {
 	if m.selected != "c2" {
 		t.Errorf("got %s, want the last row", m.selected)
 	}
-	send(m, Lists{Known: output.Options{}}, someStats(30))
+	send(m, lists{Known: output.Options{}}, someStats(30))
 	if !strings.Contains(shown(m), "no pods") || len(m.history) != 0 {
 		t.Errorf("of nothing, and %d histories:\n%s", len(m.history), shown(m))
 	}

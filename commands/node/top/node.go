@@ -10,8 +10,8 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// Node has the figures of the machine, as a message to the model. Unknown figures are negative.
-type Node struct {
+// nodeUsage has the figures of the machine, as a message to the model. Unknown figures are negative.
+type nodeUsage struct {
 	Load                [3]float64
 	MemUsed, MemTotal   int64
 	CPU, Memory, IO     float64 // pressure: per cent of the last 10 seconds that some process had to wait
@@ -19,15 +19,15 @@ type Node struct {
 	DiskUsed, DiskTotal int64   // of the file system that they are on
 }
 
-func unknownNode() Node {
-	return Node{
+func unknownNode() nodeUsage {
+	return nodeUsage{
 		Load: [3]float64{unknown, unknown, unknown}, MemUsed: unknown, MemTotal: unknown, CPU: unknown, Memory: unknown, IO: unknown,
 		Images: unknown, DiskUsed: unknown, DiskTotal: unknown,
 	}
 }
 
 // readNode reads the kernel's figures below a directory such as /proc.
-func readNode(proc string) Node {
+func readNode(proc string) nodeUsage {
 	n := unknownNode()
 	fs, err := procfs.NewFS(proc)
 	if err != nil {
@@ -48,7 +48,7 @@ func readNode(proc string) Node {
 }
 
 // addDisk adds the space of the file system that a directory is on.
-func (n *Node) addDisk(directory string) {
+func (n *nodeUsage) addDisk(directory string) {
 	var fs unix.Statfs_t
 	if directory == "" || unix.Statfs(directory, &fs) != nil {
 		return
@@ -58,7 +58,7 @@ func (n *Node) addDisk(directory string) {
 }
 
 // line describes the node, shortened to the width.
-func (n Node) line(width int) string {
+func (n nodeUsage) line(width int) string {
 	var parts []string
 	wide := width >= 120
 	if n.Load[0] >= 0 {

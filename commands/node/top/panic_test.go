@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	keys := make(chan struct{})
-	view := &panics{Model: New(Options{}), where: where, keys: keys}
+	view := &panics{Model: newModel(Options{}), where: where, keys: keys}
 	err := drive(ctx, cancel, cli.NewInvocation(cli.SystemProcess("test"), false), view, new(atomic.Bool), func(ctx context.Context, _ func(any)) {
 		select {
 		case <-ctx.Done():

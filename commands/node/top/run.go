@@ -50,7 +50,7 @@ func Run(ctx context.Context, in *cli.Invocation, conn *client.Conn, filter *cli
 	o.Suspend = func() { _ = syscall.Kill(syscall.Getpid(), syscall.SIGTSTP) }
 	o.Refresh = func() { notify(f.asked) }
 	o.ASCII = !unicodeLocale(in.LookupEnv)
-	model := New(o)
+	model := newModel(o)
 	model.Update(lists)
 	return drive(ctx, cancel, in, model, busy, func(ctx context.Context, send func(any)) { f.run(ctx, o.Every, send) })
 }
@@ -169,7 +169,7 @@ func Sample(ctx context.Context, in *cli.Invocation, conn *client.Conn, filter *
 		return nil, err
 	}
 	o.Runtime, o.ASCII = title(conn, filter), in.OutTerminal && !unicodeLocale(in.LookupEnv)
-	model := New(o)
+	model := newModel(o)
 	model.width = 120
 	if width := in.Printer.Width(); width > 0 {
 		model.width = width
@@ -201,7 +201,7 @@ func Print(printer *cli.Printer, model *Model) error {
 	if printer.Color() {
 		out.Profile = colorprofile.ANSI
 	}
-	_, err := io.WriteString(out, model.Page())
+	_, err := io.WriteString(out, model.wholeList())
 	return err
 }
 

@@ -11,16 +11,16 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// Lists has the pods and containers of the node, as a message to the model.
-type Lists struct {
+// lists has the pods and containers of the node, as a message to the model.
+type lists struct {
 	Pods       []*runtimeapi.PodSandbox
 	Containers []*runtimeapi.Container
 	// Known has details that are not in the lists, and the time for ages.
 	Known output.Options
 }
 
-// Stats has the counters of all containers at one time, as a message to the model.
-type Stats struct {
+// nodeStats has the counters of all containers at one time, as a message to the model.
+type nodeStats struct {
 	At     time.Time
 	DiskAt time.Time // of the counters of disks, which are older
 	Usages []output.Usage
@@ -28,8 +28,8 @@ type Stats struct {
 	Err string
 }
 
-// Lost tells the model that the runtime does not answer.
-type Lost struct{ Why string }
+// lost tells the model that the runtime does not answer.
+type lost struct{ Why string }
 
 // unknown stands for a figure that the runtime does not have.
 const unknown = -1
@@ -114,7 +114,7 @@ func (n *node) name() string {
 // treeOf puts the newest attempt of each container below its pod.
 //
 // Keys put ids into command lines. An id that begins with a dash would be a flag; only a hostile runtime has one.
-func treeOf(l Lists, of map[string]figures) []*node {
+func treeOf(l lists, of map[string]figures) []*node {
 	l.Pods = slices.DeleteFunc(slices.Clone(l.Pods), func(p *runtimeapi.PodSandbox) bool { return strings.HasPrefix(p.GetId(), "-") })
 	l.Containers = slices.DeleteFunc(slices.Clone(l.Containers), func(c *runtimeapi.Container) bool {
 		return strings.HasPrefix(c.GetId(), "-") || strings.HasPrefix(c.GetPodSandboxId(), "-")

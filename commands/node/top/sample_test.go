@@ -29,7 +29,7 @@ func TestRates(t *testing.T) {
 	if pod.memory != 70e6 || pod.limit != unknown || pod.netIn != 1000 || pod.pids != 6 {
 		t.Errorf("of the pod: %+v", pod)
 	}
-	if send(m, Stats{Err: "no such call"}); !strings.Contains(shown(m), "no figures: no such call") {
+	if send(m, nodeStats{Err: "no such call"}); !strings.Contains(shown(m), "no figures: no such call") {
 		t.Error("what fails is not said")
 	}
 }
@@ -99,7 +99,7 @@ func TestNode(t *testing.T) {
 // TestIDsThatAreFlags: keys put ids into command lines, so rows with an id that begins with a dash are omitted.
 func TestIDsThatAreFlags(t *testing.T) {
 	t.Parallel()
-	tree := treeOf(Lists{
+	tree := treeOf(lists{
 		Pods:       []*runtimeapi.PodSandbox{{Id: "--profile-mem=/tmp/x"}, {Id: "p"}},
 		Containers: []*runtimeapi.Container{{Id: "--profile-cpu=/tmp/x", PodSandboxId: "p"}, {Id: "c", PodSandboxId: "--debug"}},
 	}, nil)

@@ -100,8 +100,8 @@ func (m *Model) drawable(text string) string {
 	return out.String()
 }
 
-// Page returns the whole list for other programs, without a selection or a limit on rows.
-func (m *Model) Page() string {
+// wholeList returns the whole list for other programs, without a selection or a limit on rows.
+func (m *Model) wholeList() string {
 	selected := m.selected
 	m.selected = ""
 	defer func() { m.selected = selected }()

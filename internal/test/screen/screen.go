@@ -81,7 +81,7 @@ func blank(row []cell) bool {
 	return row[0].char == ' ' && (len(row) == 1 || row[1].char == ' ')
 }
 
-// Text returns the lines of a terminal of the given width after text was written to it.
+// text returns the lines of a terminal of the given width after text was written to it.
 func Text(text string, width int) string {
 	var lines []string
 	for _, row := range draw(text, width) {

@@ -64,7 +64,7 @@ func (s *Tmux) Press(key string) {
 	s.must("send-keys", key)
 }
 
-func (s *Tmux) Text() string {
+func (s *Tmux) text() string {
 	s.t.Helper()
 	return s.must("capture-pane", "-p")
 }
@@ -78,7 +78,7 @@ func (s *Tmux) Coloured() string {
 func (s *Tmux) Until(what string, ok func(screen string) bool) string {
 	s.t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		text := s.Text()
+		text := s.text()
 		if ok(text) {
 			return text
 		}

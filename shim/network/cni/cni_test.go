@@ -268,7 +268,7 @@ func TestKubenetOnThisHost(t *testing.T) {
 	})
 	n := node{cache: t.TempDir(), Plugin: New(Options{
 		CacheDir: t.TempDir(), BinDirs: []string{"/usr/lib/cni"}, PodCIDR: "198.18.80.0/24",
-		Kubenet: &Kubenet{Bridge: bridge, MTU: 1350, Hairpin: HairpinVeth},
+		Kubenet: &Kubenet{Bridge: bridge, MTU: 1350, Hairpin: hairpinVeth},
 	})}
 	pod, space := newPod(t, n)
 	if err := n.SetUp(t.Context(), pod); err != nil {

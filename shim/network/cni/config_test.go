@@ -105,7 +105,7 @@ func TestBandwidthRefuses(t *testing.T) {
 
 func TestKubenetMakesAConfiguration(t *testing.T) {
 	t.Parallel()
-	p := New(Options{CacheDir: t.TempDir(), Kubenet: &Kubenet{MTU: 1400, Hairpin: HairpinVeth}})
+	p := New(Options{CacheDir: t.TempDir(), Kubenet: &Kubenet{MTU: 1400, Hairpin: hairpinVeth}})
 	if err := p.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "pod CIDR") {
 		t.Errorf("got %v, want the pod CIDR asked for", err)
 	}
@@ -133,8 +133,8 @@ func TestKubenetHairpins(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[string]string{
 		"":                 `"hairpinMode":false .*"promiscMode":true`,
-		HairpinPromiscuous: `"hairpinMode":false .*"promiscMode":true`,
-		HairpinVeth:        `"hairpinMode":true .*"promiscMode":false`,
+		hairpinPromiscuous: `"hairpinMode":false .*"promiscMode":true`,
+		hairpinVeth:        `"hairpinMode":true .*"promiscMode":false`,
 		HairpinNone:        `"hairpinMode":false .*"promiscMode":false`,
 	} {
 		list, err := (&Kubenet{Hairpin: mode}).list("10.3.0.0/24")

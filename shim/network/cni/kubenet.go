@@ -17,23 +17,23 @@ import (
 
 const (
 	HairpinNone        = "none"
-	HairpinVeth        = "hairpin-veth"
-	HairpinPromiscuous = "promiscuous-bridge"
+	hairpinVeth        = "hairpin-veth"
+	hairpinPromiscuous = "promiscuous-bridge"
 )
 
 func CheckHairpin(mode string) error {
 	switch mode {
-	case "", HairpinNone, HairpinVeth, HairpinPromiscuous:
+	case "", HairpinNone, hairpinVeth, hairpinPromiscuous:
 		return nil
 	}
-	return fmt.Errorf("hairpin mode %q is none of %s, %s, %s: %w", mode, HairpinNone, HairpinVeth, HairpinPromiscuous, errdefs.ErrInvalidArgument)
+	return fmt.Errorf("hairpin mode %q is none of %s, %s, %s: %w", mode, HairpinNone, hairpinVeth, hairpinPromiscuous, errdefs.ErrInvalidArgument)
 }
 
 // Kubenet is kubenet, a former built-in network of the kubelet, made of the standard plugins.
 type Kubenet struct {
 	Bridge  string // "": cbr0
 	MTU     int    // 0: the kernel's default
-	Hairpin string // "": HairpinPromiscuous, as in a kubelet
+	Hairpin string // "": hairpinPromiscuous, as in a kubelet
 	// NonMasquerade lists ranges, one per family, towards which pods keep their addresses; "": the pod CIDR.
 	NonMasquerade string
 
@@ -54,7 +54,7 @@ func (k *Kubenet) list(podCIDR string) (*libcni.NetworkConfigList, error) {
 	}
 	bridge := map[string]any{
 		"type": "bridge", "bridge": cmp.Or(k.Bridge, "cbr0"), "isGateway": true, "ipMasq": k.NonMasquerade == "",
-		"hairpinMode": k.Hairpin == HairpinVeth, "promiscMode": cmp.Or(k.Hairpin, HairpinPromiscuous) == HairpinPromiscuous,
+		"hairpinMode": k.Hairpin == hairpinVeth, "promiscMode": cmp.Or(k.Hairpin, hairpinPromiscuous) == hairpinPromiscuous,
 		"ipam": map[string]any{"type": "host-local", "ranges": ipRanges(podCIDR), "routes": routes},
 	}
 	if k.MTU > 0 {
