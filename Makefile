@@ -57,7 +57,7 @@ fuzz: ## every fuzz target for FUZZTIME (one minute)
 
 differential: ## compare some two hundred command lines with crictl's: CRICTL=/path/of/crictl make differential
 	@[ -n "$(CRICTL)" ] || echo 'CRICTL names no crictl binary: crishim is compared with itself, as crictl and with --compat=crictl'
-	CRICTL="$(CRICTL)" $(GO) test -tags $(TAGS) -count=1 -run '^TestDifferential$$' ./commands
+	CRICTL="$(CRICTL)" $(GO) test -tags $(TAGS) -count=1 -run '^TestDifferential$$' ./internal/e2e/verbs
 
 vuln: ## known vulnerabilities in what is linked, where the database can be reached
 	hack/vuln.sh
@@ -81,7 +81,7 @@ docs: ## write docs/commands again, the pages of the verbs
 	$(GO) run -tags $(TAGS) ./hack/docs
 
 golden: ## rewrite expected output; read the diff as carefully as code
-	CRISHIM_UPDATE_GOLDEN=1 $(GO) test -tags $(TAGS) -count=1 ./output/... ./commands/...
+	CRISHIM_UPDATE_GOLDEN=1 $(GO) test -tags $(TAGS) -count=1 ./output/... ./internal/e2e/verbs
 
 picture: ## draw docs/picture.svg and docs/top.svg again, from sessions on a private engine
 	CRISHIM_UPDATE_GOLDEN=1 hack/with-engine.sh $(GO) test -tags $(TAGS) -count=1 -run '^TestPicture(OfTop)?OnEngine$$' ./internal/e2e

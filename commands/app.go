@@ -6,8 +6,6 @@ package commands
 import (
 	"context"
 
-	urfave "github.com/urfave/cli/v2"
-
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/container"
 	"github.com/crishim/crishim/commands/image"
@@ -19,13 +17,13 @@ import (
 // Main is the whole program: it runs one command line, args[0] being the program's name,
 // and returns the status to exit with (docs/exit-codes.md).
 func Main(ctx context.Context, args []string, p *cli.Process) int {
-	return cli.Run(ctx, args, p, groups())
+	return cli.Run(ctx, args, p, Groups())
 }
 
 type verbs = []func(*cli.Invocation) *cli.Verb
 
-// groups returns the table of verbs, in the order of the help page.
-func groups() []cli.Group {
+// Groups returns the table of verbs, in the order of the help page.
+func Groups() []cli.Group {
 	return []cli.Group{
 		{Title: "Look", Verbs: verbs{
 			container.NewPs,
@@ -100,10 +98,4 @@ func groups() []cli.Group {
 			node.NewCompletion,
 		}},
 	}
-}
-
-// App returns the table of verbs for the pages that hack/docs makes of it.
-func App() *urfave.App {
-	p := &cli.Process{LookupEnv: func(string) (string, bool) { return "", false }}
-	return cli.NewApp(p, false, groups()).App
 }

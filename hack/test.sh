@@ -15,7 +15,7 @@ go_test() {
 # Tests of the programs, which are internal/e2e, internal/reliability and hack/image, use the shipped build. The other
 # tests also run under the race detector (make race), but for internal/checks, which is about the repository.
 mapfile -t packages < <(go list -tags "$tags" ./... | grep -v -e '/internal/e2e$' -e '/internal/checks$' -e '/internal/reliability$' -e '/hack/image$')
-# Tests of ./commands that run hundreds of command lines each. Under the race detector they take five times as long, and
+# Tests of internal/e2e/verbs that run hundreds of command lines each. Under the race detector they take five times as long, and
 # they start no goroutine that other tests do not: there, every verb is in TestEveryVerbWhenARuntimeFails or has its own
 # test.
 texts='^Test(Differential|Formats|Runtimes|BrokenRuntimes|EveryVerbOnWhatHasNoNames|EveryVerbWhereACallIsMissing|HostileTextOfEveryVerb|FilesWithoutAnEnd)$'

@@ -11,7 +11,6 @@ import (
 	"github.com/cpuguy83/go-md2man/v2/md2man"
 	urfave "github.com/urfave/cli/v2"
 
-	"github.com/crishim/crishim/commands"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/internal/test"
@@ -21,7 +20,7 @@ import (
 func TestCommandPagesAreCurrent(t *testing.T) {
 	t.Parallel()
 	const dir = "../../docs/commands"
-	want := commandPages(commands.App())
+	want := commandPages(app())
 	there, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +39,7 @@ func TestCommandPagesAreCurrent(t *testing.T) {
 
 func TestManualHasEveryCommandAndFlag(t *testing.T) {
 	t.Parallel()
-	app := commands.App()
+	app := app()
 	pages := manual(app, time.Unix(86400, 0))
 	for name, page := range pages {
 		pages[name] = strings.ReplaceAll(page, `\-`, "-")
@@ -77,7 +76,7 @@ func TestManualIsRead(t *testing.T) {
 	if err != nil {
 		test.Missing(t, "no groff")
 	}
-	for name, page := range manual(commands.App(), time.Now()) {
+	for name, page := range manual(app(), time.Now()) {
 		cmd := exec.Command(groff, "-man", "-Tascii", "-ww", "-z")
 		cmd.Stdin = strings.NewReader(page)
 		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {

@@ -10,7 +10,10 @@ import (
 	"strconv"
 	"time"
 
+	urfave "github.com/urfave/cli/v2"
+
 	"github.com/crishim/crishim/commands"
+	"github.com/crishim/crishim/commands/cli"
 )
 
 func main() {
@@ -28,7 +31,7 @@ func run(man string) error {
 		if err := os.RemoveAll(dir); err != nil {
 			return err
 		}
-		return write(dir, commandPages(commands.App()))
+		return write(dir, commandPages(app()))
 	}
 	date := time.Now()
 	// Packages use the time of their sources, for reproducible builds.
@@ -39,7 +42,13 @@ func run(man string) error {
 		}
 		date = time.Unix(seconds, 0)
 	}
-	return write(man, manual(commands.App(), date))
+	return write(man, manual(app(), date))
+}
+
+// app is the table of verbs, as it is where no variable is set.
+func app() *urfave.App {
+	p := &cli.Process{LookupEnv: func(string) (string, bool) { return "", false }}
+	return cli.NewApp(p, false, commands.Groups()).App
 }
 
 func write(dir string, pages map[string]string) error {

@@ -253,7 +253,7 @@ func TestNoTestIsLeftOutUnnoticed(t *testing.T) {
 }
 
 // TestWhatRunsWithoutTheRaceDetectorExists: hack/test.sh leaves these out of every package's tests with -skip,
-// and runs those of commands only.
+// and runs those of internal/e2e/verbs only.
 func TestWhatRunsWithoutTheRaceDetectorExists(t *testing.T) {
 	script, err := os.ReadFile("hack/test.sh")
 	if err != nil {
@@ -275,8 +275,8 @@ func TestWhatRunsWithoutTheRaceDetectorExists(t *testing.T) {
 		}
 	}
 	for name := range strings.SplitSeq(string(texts[1]), "|") {
-		if !slices.Equal(directories[name], []string{"commands"}) {
-			t.Errorf("Test%s is in %q, want it in commands only", name, directories[name])
+		if !slices.Equal(directories[name], []string{"internal/e2e/verbs"}) {
+			t.Errorf("Test%s is in %q, want it in internal/e2e/verbs only", name, directories[name])
 		}
 	}
 }
