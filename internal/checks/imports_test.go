@@ -37,8 +37,7 @@ func importRules() []importRule {
 	rules := []importRule{
 		{".", module, ours("commands"), "main only turns commands.Main into an exit status"},
 		{"commands", module, ours("commands", "client", "internal/diagnose", "kuberuntime", "output", "shim", "internal/api", "internal/logfile", "internal/imagefile", "internal/proctree", "internal/bounded", "internal/glob", "internal/metricsserver", "internal/lazyregexp", "internal/gogc", "internal/ocierror", "internal/hostproc", "internal/rundir"), "commands sits on top and uses the public parts"},
-		{"kubectl", module, ours("kubectl", "commands", "client", "output", "internal/proctree"), "the plugin makes nodes endpoints, and leaves everything else to commands"},
-		{"cmd", module, ours("kubectl", "commands/cli"), "main only turns kubectl.Main into an exit status"},
+		{"cmd", module, ours("commands", "client", "output", "internal/proctree"), "the plugin makes nodes endpoints, and leaves everything else to commands"},
 		{"client", module, ours("client", "internal/api", "internal/imagefile", "internal/bounded", "internal/lazyregexp", "internal/proctree", "internal/rundir", "internal/frames", "internal/engine"), "client learns how to start the shim from its caller, so its tests need no Docker"},
 		{"internal/diagnose", module, ours("internal/diagnose", "client", "kuberuntime", "internal/bounded", "internal/hostproc", "internal/lazyregexp", "internal/ocierror"), "facts are collected from any runtime, and shown by the caller"},
 		{"kuberuntime", module, ours("kuberuntime", "client", "internal/logfile", "internal/bounded", "internal/glob", "internal/lazyregexp", "internal/filelock", "internal/ocierror"), "the pod runtime works on any CRI endpoint, so it may not know our shim or our views"},
@@ -104,8 +103,8 @@ func importRules() []importRule {
 
 // homes are the places that a module-wide rule does not hold for.
 var homes = map[string][]string{
-	"k8s.io/cli-runtime":                 {"kubectl"},
-	"k8s.io/client-go/kubernetes":        {"kubectl", "internal/test/kubeapi"},
+	"k8s.io/cli-runtime":                 {"cmd/kubectl-crishim"},
+	"k8s.io/client-go/kubernetes":        {"cmd/kubectl-crishim", "internal/test/kubeapi"},
 	"github.com/urfave/cli":              {"commands", "hack/docs"},
 	"github.com/olekukonko/tablewriter":  {"output/table.go", "output/table_test.go"},
 	"github.com/docker/docker/client":    {"shim/docker"},

@@ -1,4 +1,4 @@
-package kubectl
+package main
 
 import (
 	"context"
@@ -48,7 +48,7 @@ func (c *stubCluster) run(ctx context.Context, line string) (status int, errs st
 	env := cli.SystemProcess("v0.0.0-test")
 	env.Out, env.Err, env.OutTerminal, env.ErrTerminal = &out, &err, false, false
 	env.LookupEnv = func(string) (string, bool) { return "", false }
-	status = Main(ctx, slices.Concat([]string{"--kubeconfig", c.Kubeconfig, "--image", "example.com/crishim:1"}, strings.Fields(line)), env)
+	status = runPlugin(ctx, slices.Concat([]string{"--kubeconfig", c.Kubeconfig, "--image", "example.com/crishim:1"}, strings.Fields(line)), env)
 	return status, err.String()
 }
 

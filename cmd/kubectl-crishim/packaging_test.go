@@ -1,4 +1,4 @@
-package kubectl
+package main
 
 import (
 	"bytes"
@@ -25,7 +25,7 @@ import (
 // released returns the first version in CHANGELOG.md, which is the tag of a release.
 func released(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../CHANGELOG.md")
+	text, err := os.ReadFile("../../CHANGELOG.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ type overlay struct {
 // build builds a folder like kubectl kustomize and decodes the result strictly.
 func build(t *testing.T, name string) overlay {
 	t.Helper()
-	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join("../packaging/kubernetes", name))
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join("../../packaging/kubernetes", name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,4 @@
-// Package kubectl is the plugin kubectl-crishim, which makes the nodes of a cluster endpoints of crishim. Main parses
-// the flags; package commands runs the rest of the command line in this process as for any other endpoint. A pod on
-// each node (pods.go, manifest.go) relays connections to the runtime's socket through exec (relay.go). Only verbs that
-// need the node's files run entirely in the pod. The pod is removed after the command line, unless it belongs to
-// crishim's DaemonSet or --keep is given. The plugin creates nothing else in the cluster.
-package kubectl
+package main
 
 import (
 	"cmp"
@@ -79,8 +74,8 @@ func (o *options) flags() *pflag.FlagSet {
 	return flags
 }
 
-// Main runs one command line, without the program's name, and returns the exit status.
-func Main(ctx context.Context, args []string, process *cli.Process) int {
+// runPlugin runs one command line, without the program's name, and returns the exit status.
+func runPlugin(ctx context.Context, args []string, process *cli.Process) int {
 	o := &options{}
 	flags := o.flags()
 	line, err := o.read(flags, args)

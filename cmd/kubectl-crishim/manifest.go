@@ -1,4 +1,4 @@
-package kubectl
+package main
 
 import (
 	"cmp"
@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/version"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/utils/ptr"
 
 	"github.com/crishim/crishim/client"
@@ -137,7 +137,7 @@ func socketOf(node *corev1.Node, named string) string {
 	info := node.Status.NodeInfo
 	runtime, _, _ := strings.Cut(info.ContainerRuntimeVersion, "://")
 	_, distribution, _ := strings.Cut(info.KubeletVersion, "+")
-	switch kubelet, err := version.ParseGeneric(info.KubeletVersion); {
+	switch kubelet, err := utilversion.ParseGeneric(info.KubeletVersion); {
 	case strings.HasPrefix(distribution, "k3s"), strings.HasPrefix(distribution, "rke2"):
 		return client.KnownSocket("k3s or rke2")
 	case strings.HasPrefix(distribution, "k0s"):
@@ -146,7 +146,7 @@ func socketOf(node *corev1.Node, named string) string {
 		return client.KnownSocket("microk8s")
 	case runtime == "cri-o":
 		return client.KnownSocket("CRI-O")
-	case runtime == "docker" && err == nil && kubelet.LessThan(version.MajorMinor(1, 24)):
+	case runtime == "docker" && err == nil && kubelet.LessThan(utilversion.MajorMinor(1, 24)):
 		return client.DockerSocket // socket of a kubelet with dockershim
 	case runtime == "docker":
 		return client.KnownSocket("cri-dockerd")

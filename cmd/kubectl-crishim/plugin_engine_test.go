@@ -1,4 +1,4 @@
-package kubectl
+package main
 
 import (
 	"archive/tar"
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	env := cli.SystemProcess("v0.0.0-test") // sets the process-wide logger before anything else runs
 	switch filepath.Base(os.Args[0]) {
 	case "kubectl-crishim":
-		os.Exit(Main(context.Background(), os.Args[1:], env))
+		os.Exit(runPlugin(context.Background(), os.Args[1:], env))
 	case "relay":
 		fmt.Fprintln(os.Stderr, "relay:", relay(os.Args[1], os.Args[2]))
 		os.Exit(1)
@@ -156,7 +156,7 @@ func linkTo(t *testing.T, name string) string {
 // loadImage loads an image that contains only crishim.
 func loadImage(t *testing.T, endpoints ...string) string {
 	t.Helper()
-	program, err := os.ReadFile("../bin/crishim")
+	program, err := os.ReadFile("../../bin/crishim")
 	if err != nil {
 		test.Missing(t, "no bin/crishim: make build first")
 	}
@@ -371,7 +371,7 @@ func (c *testCluster) runs(t *testing.T) {
 	c.left()
 
 	// The DaemonSet has a pod on each node, which is used.
-	manifests, err := c.command("kustomize", "../packaging/kubernetes/base").Output()
+	manifests, err := c.command("kustomize", "../../packaging/kubernetes/base").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -390,7 +390,7 @@ func (c *testCluster) runs(t *testing.T) {
 	}
 	c.run("pod/"+c.web+" -n default -- stop -t 1 "+c.web, 0) // lacks the rights
 	c.left()
-	if out, err := c.command("delete", "-k", "../packaging/kubernetes/base").CombinedOutput(); err != nil {
+	if out, err := c.command("delete", "-k", "../../packaging/kubernetes/base").CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -559,7 +559,7 @@ func TestManyNodesOnEngine(t *testing.T) {
 		t.Skip("long: CRISHIM_TEST_LONG=1 runs it")
 	}
 	endpoint := enginetest.Containerd(t)
-	if _, err := os.Stat("../bin/kubectl-crishim"); err != nil {
+	if _, err := os.Stat("../../bin/kubectl-crishim"); err != nil {
 		test.Missing(t, "no bin/kubectl-crishim: make plugin first")
 	}
 	image := loadImage(t, endpoint)
@@ -585,7 +585,7 @@ func TestManyNodesOnEngine(t *testing.T) {
 		}
 	}})
 	// Run the real program, because the test binary uses more memory.
-	plugin := exec.CommandContext(t.Context(), "../bin/kubectl-crishim", "--kubeconfig", s.Kubeconfig, "--image", image, "--all", "--node-timeout", "5m", "--", "ps", "--name", "crishim", "-q")
+	plugin := exec.CommandContext(t.Context(), "../../bin/kubectl-crishim", "--kubeconfig", s.Kubeconfig, "--image", image, "--all", "--node-timeout", "5m", "--", "ps", "--name", "crishim", "-q")
 	var out, errs test.Buffer
 	plugin.Stdout, plugin.Stderr = &out, &errs
 	began := time.Now()
