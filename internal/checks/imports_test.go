@@ -105,7 +105,7 @@ func importRules() []importRule {
 var homes = map[string][]string{
 	"k8s.io/cli-runtime":                 {"cmd/kubectl-crishim"},
 	"k8s.io/client-go/kubernetes":        {"cmd/kubectl-crishim", "internal/test/kubeapi"},
-	"github.com/urfave/cli":              {"commands", "hack/docs"},
+	"github.com/urfave/cli":              {"commands", "hack/docs", "internal/e2e/verbs"},
 	"github.com/olekukonko/tablewriter":  {"output/table.go", "output/table_test.go"},
 	"github.com/docker/docker/client":    {"shim/docker"},
 	"go.opentelemetry.io/otel/sdk":       {"commands/cli/tracing.go"},
