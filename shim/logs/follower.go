@@ -28,6 +28,8 @@ const (
 	progressTime = 5 * time.Second
 	// takeOverPause is the interval of attempts to take over a log that another shim writes.
 	takeOverPause = 2 * time.Second
+
+	bufferSize = 8 << 10 // each container has two buffers as long as it runs
 )
 
 type follower struct {
@@ -96,7 +98,7 @@ func (f *follower) open() error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.file, f.pos, f.out = file, pos, bufio.NewWriterSize(disk{f, file}, 64<<10)
+	f.file, f.pos, f.out = file, pos, bufio.NewWriterSize(disk{f, file}, bufferSize)
 	return nil
 }
 

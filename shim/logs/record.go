@@ -54,7 +54,7 @@ type source interface {
 }
 
 func newSource(r io.Reader, c container.InspectResponse) source {
-	buffered, local := bufio.NewReaderSize(r, 64<<10), true
+	buffered, local := bufio.NewReaderSize(r, bufferSize), true
 	if c.HostConfig != nil {
 		driver := c.HostConfig.LogConfig.Type
 		local = driver != "json-file" && driver != "journald"
