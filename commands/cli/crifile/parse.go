@@ -25,14 +25,17 @@ import (
 type Document struct {
 	name   string // of the file, for errors
 	json   []byte
-	lines  bool // json is the unchanged text of the file, with the same line numbers
+	lines  bool         // json is the unchanged text of the file, with the same line numbers
+	node   *yamlv3.Node // of the file's text, for line numbers; JSON is YAML
 	fields map[string]any
 }
 
 // Parse returns the documents of a file, without empty documents.
 func Parse(name string, text []byte) ([]Document, error) {
 	if json.Valid(text) {
-		return []Document{newDocument(name, text, true)}, nil
+		var node yamlv3.Node
+		_ = yamlv3.Unmarshal(text, &node) // without it errors have no line numbers
+		return []Document{newDocument(name, text, true, &node)}, nil
 	}
 	// A single decoder reads all documents, so that line numbers count from the start of the file.
 	decoder := yamlv3.NewDecoder(bytes.NewReader(text))
@@ -51,15 +54,15 @@ func Parse(name string, text []byte) ([]Document, error) {
 			return nil, syntaxError(name, text, err)
 		}
 		if string(converted) != "null" {
-			docs = append(docs, newDocument(name, converted, false))
+			docs = append(docs, newDocument(name, converted, false, &node))
 		}
 	}
 }
 
 // newDocument parses a JSON text and encodes the values of environment variables: they are bytes in CRI, for which
 // protojson expects base64. The encoded text has lost the line numbers of the file.
-func newDocument(name string, text []byte, lines bool) Document {
-	d := Document{name: name, json: text, lines: lines}
+func newDocument(name string, text []byte, lines bool, node *yamlv3.Node) Document {
+	d := Document{name: name, json: text, lines: lines, node: node}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	if decoder.Decode(&d.fields) != nil {
@@ -121,31 +124,23 @@ func ParseOne(name string, text []byte) (Document, error) {
 
 // Decode fills m from the document.
 func (d Document) Decode(m proto.Message) error {
-	if err := protojson.Unmarshal(d.json, m); err != nil {
-		return d.wrong(err)
+	err := protojson.Unmarshal(d.json, m)
+	if err == nil {
+		return nil
 	}
-	return nil
-}
-
-var (
-	position   = lazyregexp.New(`(?:syntax error )?\(line (\d+:\d+)\): `)
-	foundValue = lazyregexp.New(`(?s)(unexpected token|invalid value for \w+ field \w+).*`)
-)
-
-// wrong adds the file's name and protojson's position to an error. It omits the rejected value if that may be the
-// value of an environment variable.
-func (d Document) wrong(err error) error {
-	text := strings.TrimSpace(strings.TrimPrefix(err.Error(), "proto:"))
-	where := d.name
+	if d.fields != nil {
+		if path, problem := locate(d.fields, m.ProtoReflect().Type()); problem != "" {
+			return fmt.Errorf("%s%s: %s", d.name, lineOf(d.node, path), problem)
+		}
+	}
+	where, text := d.name, strings.TrimSpace(strings.TrimPrefix(err.Error(), "proto:"))
 	if found := position.FindStringSubmatch(text); found != nil && d.lines {
 		where += ":" + found[1]
 	}
-	text = position.ReplaceAllString(text, "")
-	if d.Has("envs") {
-		text = foundValue.ReplaceAllString(text, "$1")
-	}
-	return fmt.Errorf("%s: %s", where, text)
+	return fmt.Errorf("%s: %s", where, position.ReplaceAllString(text, ""))
 }
+
+var position = lazyregexp.New(`(?:syntax error )?\(line (\d+:\d+)\): `)
 
 // Has reports whether the document has a field: a field of the message itself, or, with more names, of a message in
 // it.
