@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ func NewDelete(in *cli.Invocation) *cli.Verb {
 		Description: cli.WithExamples("Runs the preStop hooks, gives containers their grace period, and removes containers, sandboxes, volumes and logs. "+
 			"Pods that other tools made are ended in the same way; their files stay. Where one of the names is wrong nothing is deleted. "+
 			"--all and --selector are for pods that were made here and that no sync keeps.",
-			"crishim delete web", "crishim delete pod web", "crishim delete -f web.yaml", "crishim delete --grace-period 0 team/web", "crishim delete -l app=web", "crishim delete --all --yes"),
+			"crishim delete web", "crishim delete deployment/web", "crishim delete -f web.yaml", "crishim delete --grace-period 0 team/web", "crishim delete -l app=web", "crishim delete --all --yes"),
 		Flags: []urfave.Flag{
 			manifestFlag(&o.files),
 			recursiveFlag(&o.recursive),
@@ -137,7 +138,12 @@ func (o *deleteOptions) run(ctx context.Context, printer *cli.Printer, connector
 		}
 		return o.remove(ctx, printer, r, chosen)
 	}
-	o.names = append(o.names, o.replicas(r, pods)...)
+	if err := o.resolveWorkloads(r, pods); err != nil {
+		return err
+	}
+	if len(o.names) == 0 {
+		return nil // all are missing, and that is success
+	}
 	found, missing, err := o.find(ctx, r, pods)
 	if err != nil {
 		return err
@@ -145,21 +151,69 @@ func (o *deleteOptions) run(ctx context.Context, printer *cli.Printer, connector
 	return cli.Join(missing, o.remove(ctx, printer, r, found))
 }
 
-// replicas returns the names of all pods of the workloads. For a workload without pods it returns the name of the first
-// replica, which is then reported as missing.
-func (o *deleteOptions) replicas(r *podRuntime, pods []*pod.Pod) (names []string) {
-	missing := maps.Clone(o.workloads)
+// resolveWorkloads replaces the workloads of the files and among the names (deployment/web, or deployment web) by their
+// pods. A workload of a file without pods becomes its first replica, which is then reported as missing.
+func (o *deleteOptions) resolveWorkloads(r *podRuntime, pods []*pod.Pod) error {
+	owned := map[string][]string{}
 	for _, p := range pods {
-		record, err := r.Record(p.UID)
-		if err != nil {
-			continue
-		}
-		if workload := workloadOf(record.Pod); o.workloads[workload] != "" {
-			names = append(names, p.FullName())
-			delete(missing, workload)
+		if record, err := r.Record(p.UID); err == nil {
+			owner := workloadOf(record.Pod)
+			owned[owner] = append(owned[owner], p.FullName())
 		}
 	}
-	return append(names, slices.Sorted(maps.Values(missing))...)
+	var names []string
+	var errs []error
+	kind, given := "", o.names
+	if len(given) > 1 && !slices.ContainsFunc(pods, func(p *pod.Pod) bool { return p.Name == given[0] }) {
+		if kind = workloadKind(given[0]); kind != "" {
+			given = given[1:]
+		}
+	}
+	for _, name := range given {
+		kind, workload := kind, name
+		if word, rest, _ := strings.Cut(name, "/"); kind == "" && !slices.ContainsFunc(pods, func(p *pod.Pod) bool { return p.FullName() == name }) {
+			kind, workload = workloadKind(word), rest
+		}
+		if kind == "" {
+			names = append(names, name)
+			continue
+		}
+		found := owned["default/"+kind+"/"+workload]
+		if found == nil {
+			for owner, of := range owned {
+				switch {
+				case !strings.HasSuffix(owner, "/"+kind+"/"+workload):
+				case found == nil:
+					found = of
+				default:
+					errs = append(errs, cli.WithHint(fmt.Errorf("%s is ambiguous: several namespaces have one", cli.Quote(name)), "name its namespace with --namespace"))
+				}
+			}
+		}
+		if found == nil && !o.ignoreMissing {
+			errs = append(errs, cli.WithHint(fmt.Errorf("there is no pod of a %s %s", kind, cli.Quote(workload)), "`crishim pods` lists the pods"))
+		}
+		names = append(names, found...)
+	}
+	for _, owner := range slices.Sorted(maps.Keys(o.workloads)) {
+		found := owned[owner]
+		if found == nil {
+			found = []string{o.workloads[owner]}
+		}
+		names = append(names, found...)
+	}
+	o.names = names
+	return cli.Join(errs...)
+}
+
+// workloadKind returns the kind of workload that one of kubectl's words names, or "".
+func workloadKind(word string) string {
+	word = strings.ToLower(word)
+	kinds := map[string]string{
+		"deployment": "Deployment", "deploy": "Deployment", "replicaset": "ReplicaSet", "rs": "ReplicaSet", "statefulset": "StatefulSet", "sts": "StatefulSet",
+		"daemonset": "DaemonSet", "ds": "DaemonSet", "job": "Job", "cronjob": "CronJob", "cj": "CronJob",
+	}
+	return cmp.Or(kinds[word], kinds[strings.TrimSuffix(word, "s")])
 }
 
 // remove deletes pods. Each element has the pods of a name.
