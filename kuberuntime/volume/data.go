@@ -163,32 +163,39 @@ func fill(root *os.Root, name string, want files, mode fs.FileMode, group *int64
 			return err
 		}
 	}
-	return own(fresh, group)
-}
-
-// own changes the group of a tree to the pod's fsGroup, as the kubelet does. The group can read all files, and new
-// files inherit the group from their directory.
-func own(root *os.Root, group *int64) error {
 	if group == nil {
 		return nil
 	}
+	return own(fresh, *group, 0o440)
+}
+
+// own changes the group of a tree to the pod's fsGroup, as the kubelet's SetVolumeOwnership. It adds bits to the modes,
+// and new files inherit the group from their directory. Other pods may remove files of a claim at the same time.
+func own(root *os.Root, group int64, bits fs.FileMode) error {
 	return fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+		if err == nil {
+			err = root.Lchown(name, -1, int(group))
 		}
-		if err := root.Lchown(name, -1, int(*group)); err != nil {
-			return err
+		if err == nil && entry.Type() != fs.ModeSymlink {
+			var info fs.FileInfo
+			if info, err = root.Lstat(name); err == nil {
+				err = root.Chmod(name, owned(info, bits))
+			}
 		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
+		if name != "." && errors.Is(err, fs.ErrNotExist) {
+			return nil
 		}
-		mode := info.Mode().Perm() | 0o440
-		if entry.IsDir() {
-			mode |= fs.ModeSetgid | 0o110
-		}
-		return root.Chmod(name, mode)
+		return err
 	})
+}
+
+// owned returns the mode of a file or directory of an fsGroup.
+func owned(info fs.FileInfo, bits fs.FileMode) fs.FileMode {
+	mode := info.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) | bits
+	if info.IsDir() {
+		mode |= fs.ModeSetgid | 0o110
+	}
+	return mode
 }
 
 func swap(root *os.Root, target string) error {

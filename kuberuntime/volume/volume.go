@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -163,6 +164,47 @@ func claimDir(dir string, group *int64) error {
 		return nil
 	}
 	return err
+}
+
+// OwnClaims gives the files of claims that the pod may write to its fsGroup, as the kubelet when it mounts a volume. With
+// fsGroupChangePolicy OnRootMismatch, a claim stays as it is if its directory has the group. Only root may change files
+// of other users.
+func (m *Maker) OwnClaims(p *v1.Pod) error {
+	group := p.Spec.SecurityContext.FSGroup
+	if group == nil {
+		return nil
+	}
+	always := ptr.Deref(p.Spec.SecurityContext.FSGroupChangePolicy, v1.FSGroupChangeAlways) == v1.FSGroupChangeAlways
+	made := m.Plan(p)
+	for _, v := range p.Spec.Volumes {
+		if claim := v.PersistentVolumeClaim; claim == nil || claim.ReadOnly {
+			continue
+		}
+		err := ownClaim(made[v.Name].Path, *group, always)
+		if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
+			m.Warn(p, "volume %s has files of another group than the fsGroup: only root may change them", v.Name)
+		} else if err != nil {
+			return fmt.Errorf("volume %s: set the fsGroup: %w", v.Name, err)
+		}
+	}
+	return nil
+}
+
+func ownClaim(dir string, group int64, always bool) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	info, err := root.Stat(".")
+	if err != nil {
+		return err
+	}
+	const bits = 0o660
+	if !always && int64(info.Sys().(*syscall.Stat_t).Gid) == group && info.Mode()&^fs.ModeDir == owned(info, bits) {
+		return nil
+	}
+	return own(root, group, bits)
 }
 
 func (m *Maker) memoryDir(dir string, p *v1.Pod, e *v1.EmptyDirVolumeSource) error {

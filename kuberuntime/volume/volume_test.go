@@ -557,6 +557,69 @@ func TestOwnVolumesAreRelabelled(t *testing.T) {
 }
 
 // TestClaim: the directory of a claim is outside the pod's directory, is writable for every user, and keeps its files.
+// TestClaimsGetTheGroup changes the files of a claim that another pod has written, by the pod's fsGroup and its policy.
+func TestClaimsGetTheGroup(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root may give files to another group")
+	}
+	for _, test := range []struct {
+		name       string
+		policy     v1.PodFSGroupChangePolicy
+		readOnly   bool
+		rootChange func(dir string) error // of an earlier pod
+		changed    bool
+	}{
+		{"a new group", v1.FSGroupChangeAlways, false, nil, true},
+		{"a new group of the directory", v1.FSGroupChangeOnRootMismatch, false, nil, true},
+		{"the group of the directory", v1.FSGroupChangeOnRootMismatch, false, func(dir string) error { return openTo(dir, new(int64(1234))) }, false},
+		{"another mode of the directory", v1.FSGroupChangeOnRootMismatch, false, func(dir string) error { return os.Chown(dir, -1, 1234) }, true},
+		{"the group of the directory, always", v1.FSGroupChangeAlways, false, func(dir string) error { return openTo(dir, new(int64(1234))) }, true},
+		{"a read-only claim", v1.FSGroupChangeAlways, true, nil, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			m, claims := maker(t), t.TempDir()
+			p, set := parse(t, head+"  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]\n---\n{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data}}\n")
+			p.Annotations[pod.VolumeDirAnnotation] = claims
+			p.Spec.SecurityContext.FSGroup, p.Spec.SecurityContext.FSGroupChangePolicy = new(int64(1234)), &test.policy
+			p.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = test.readOnly
+			outside, dir := filepath.Join(t.TempDir(), "outside"), filepath.Join(claims, "default", "data")
+			err := errors.Join(os.MkdirAll(filepath.Join(dir, "sub"), 0o700), os.WriteFile(filepath.Join(dir, "sub", "file"), nil, 0o600),
+				os.WriteFile(outside, nil, 0o600), os.Symlink(outside, filepath.Join(dir, "link")))
+			if err == nil && test.rootChange != nil {
+				err = test.rootChange(dir)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := m.Setup(p, set); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.OwnClaims(p); err != nil {
+				t.Fatal(err)
+			}
+			for path, modes := range map[string][2]string{ // before and after
+				outside:                           {"-rw------- 0", "-rw------- 0"},
+				filepath.Join(dir, "sub"):         {"drwx------ 0", "dgrwxrwx--- 1234"},
+				filepath.Join(dir, "sub", "file"): {"-rw------- 0", "-rw-rw---- 1234"},
+			} {
+				info, err := os.Lstat(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := modes[0]
+				if test.changed {
+					want = modes[1]
+				}
+				if got := fmt.Sprint(info.Mode(), " ", info.Sys().(*syscall.Stat_t).Gid); got != want {
+					t.Errorf("%s: got %s, want %s", path, got, want)
+				}
+			}
+		})
+	}
+}
+
 func TestClaim(t *testing.T) {
 	t.Parallel()
 	m, claims := maker(t), t.TempDir()
