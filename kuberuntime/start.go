@@ -47,6 +47,9 @@ func (s *syncing) prepare(ctx context.Context) error {
 		return err
 	}
 	made, err := s.m.volumes.Setup(s.pod, s.set)
+	if err == nil && s.actions.CreateSandbox {
+		err = s.m.volumes.OwnClaims(s.pod)
+	}
 	if err != nil {
 		s.m.warn(s.pod, "", EventVolumes, "%v", err)
 		return err
@@ -218,7 +221,7 @@ func nextLog(dir string) int {
 // containerConfig is the kubelet's generateContainerConfig.
 func (s *syncing) containerConfig(c *v1.Container, image *runtimeapi.Image, restarts, attempt int, target *pod.ContainerStatus) (*runtimeapi.ContainerConfig, error) {
 	in := criconfig.ContainerInput{
-		Pod: s.pod, Container: c, Restarts: restarts, Attempt: attempt, ImageRef: image.GetId(),
+		Pod: s.pod, Container: c, Restarts: restarts, PodRestarts: s.actions.Restarts, Attempt: attempt, ImageRef: image.GetId(),
 		ImageUser: criconfig.ImageUser{Name: image.GetUsername()},
 	}
 	if uid := image.GetUid(); uid != nil {

@@ -1,7 +1,6 @@
 package kuberuntime
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -161,11 +160,12 @@ func (s *syncing) kill(ctx context.Context) error {
 		}
 		return nil
 	}
+	dying := &pod.Status{IPs: s.status.IPs}
 	for _, k := range s.actions.Kill {
-		target := killTarget{status: k.Status, container: k.Container, pod: s.pod, ip: cmp.Or(s.status.IPs...), reason: k.Reason, message: k.Message}
-		if err := s.m.killContainer(ctx, target, nil); err != nil {
-			return err
-		}
+		dying.Containers = append(dying.Containers, k.Status)
+	}
+	if err := s.m.killContainers(ctx, s.pod, dying, nil, s.actions.Kill); err != nil {
+		return err
 	}
 	s.removeInit(ctx, 1)
 	return nil

@@ -20,15 +20,16 @@ import (
 
 // ContainerInput holds the inputs of a container's configuration.
 type ContainerInput struct {
-	Pod       *v1.Pod
-	Container *v1.Container
-	Env       []*runtimeapi.KeyValue
-	Restarts  int
-	Attempt   int    // attempt of the container, also the name of its log
-	ImageRef  string // the runtime's reference of the image
-	ImageUser ImageUser
-	Mounts    []*runtimeapi.Mount
-	TargetID  string // container whose PID namespace an ephemeral container joins
+	Pod         *v1.Pod
+	Container   *v1.Container
+	Env         []*runtimeapi.KeyValue
+	Restarts    int
+	PodRestarts int    // restarts of all containers of the pod
+	Attempt     int    // attempt of the container, also the name of its log
+	ImageRef    string // the runtime's reference of the image
+	ImageUser   ImageUser
+	Mounts      []*runtimeapi.Mount
+	TargetID    string // container whose PID namespace an ephemeral container joins
 }
 
 // Container returns the configuration of an attempt of a container. It is the kubelet's generateContainerConfig.
@@ -40,6 +41,9 @@ func (g *Generator) Container(in ContainerInput) (*runtimeapi.ContainerConfig, e
 	annotations, err := containerAnnotations(p, c, in.Restarts)
 	if err != nil {
 		return nil, err
+	}
+	if in.PodRestarts > 0 {
+		annotations[pod.PodRestartsAnnotation] = strconv.Itoa(in.PodRestarts)
 	}
 	own := labels(p)
 	own[kube.LabelContainerName] = c.Name

@@ -127,7 +127,7 @@ func (v *validator) restartPolicy(c *v1.Container, at *field.Path, init, ephemer
 	}
 	for i, rule := range c.RestartPolicyRules {
 		at := at.Child("restartPolicyRules").Index(i)
-		oneOf(v, at.Child("action"), rule.Action, v1.ContainerRestartRuleActionRestart)
+		oneOf(v, at.Child("action"), rule.Action, v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers)
 		if rule.ExitCodes == nil {
 			v.errs = append(v.errs, field.Required(at.Child("exitCodes"), ""))
 			continue

@@ -89,8 +89,8 @@ const (
 	suspended           = "nothing would run"
 )
 
-// addJob adds the only pod of a Job. With restartPolicy Never, the Job controller replaces a failed pod. Here the
-// containers restart in the same pod, as with OnFailure.
+// addJob adds the only pod of a Job. With restartPolicy Never, the Job controller replaces a failed pod. Here all
+// containers start again in the same pod.
 func (p *parser) addJob(src Source, path string, w *Workload, job *batchv1.JobSpec) {
 	refuse := func(asked bool, field, why string) {
 		if asked {
@@ -114,7 +114,8 @@ func (p *parser) addJob(src Source, path string, w *Workload, job *batchv1.JobSp
 	case v1.RestartPolicyOnFailure:
 	case v1.RestartPolicyNever:
 		if limit > 0 {
-			spec.RestartPolicy = v1.RestartPolicyOnFailure
+			restartAllOnFailure(spec.InitContainers)
+			restartAllOnFailure(spec.Containers)
 		}
 	default:
 		refuse(true, "template.spec.restartPolicy", "must be OnFailure or Never for a Job")
@@ -127,6 +128,19 @@ func (p *parser) addJob(src Source, path string, w *Workload, job *batchv1.JobSp
 	setKey(&w.template.Labels, "job-name", w.name) // the label that users select by
 	refuse(ptr.Deref(job.Suspend, false), "suspend", suspended)
 	p.addPod(src, path+".template", w)
+}
+
+// restartAllOnFailure gives a rule to containers without a restart policy of their own.
+func restartAllOnFailure(containers []v1.Container) {
+	failed := v1.ContainerRestartRule{
+		Action:    v1.ContainerRestartRuleActionRestartAllContainers,
+		ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpNotIn, Values: []int32{0}},
+	}
+	for i := range containers {
+		if c := &containers[i]; c.RestartPolicy == nil && len(c.RestartPolicyRules) == 0 {
+			c.RestartPolicy, c.RestartPolicyRules = new(v1.ContainerRestartPolicyNever), []v1.ContainerRestartRule{failed}
+		}
+	}
 }
 
 func setKey(to *map[string]string, key, value string) {

@@ -155,10 +155,10 @@ func job(kind, template, spec string) string {
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ kind, template, spec, want string }{
-		{"Job", "restartPolicy: Never", "backoffLimit: 4, completions: 1, ttlSecondsAfterFinished: 100, activeDeadlineSeconds: 60", "OnFailure, limit 4, deadline 60, []"},
-		{"Job", "restartPolicy: Never, activeDeadlineSeconds: 9", "backoffLimit: 0, activeDeadlineSeconds: 60", "Never, limit 0, deadline 9, []"},
-		{"Job", "restartPolicy: OnFailure", "parallelism: 1", "OnFailure, limit 6, deadline 0, []"},
-		{"CronJob", "restartPolicy: OnFailure", "backoffLimit: 2", "OnFailure, limit 2, deadline 0, [runs once, without its schedule: default/pi]"},
+		{"Job", "restartPolicy: Never", "backoffLimit: 4, completions: 1, ttlSecondsAfterFinished: 100, activeDeadlineSeconds: 60", "Never [RestartAllContainers NotIn [0]], limit 4, deadline 60, []"},
+		{"Job", "restartPolicy: Never, activeDeadlineSeconds: 9", "backoffLimit: 0, activeDeadlineSeconds: 60", "Never [], limit 0, deadline 9, []"},
+		{"Job", "restartPolicy: OnFailure", "parallelism: 1", "OnFailure [], limit 6, deadline 0, []"},
+		{"CronJob", "restartPolicy: OnFailure", "backoffLimit: 2", "OnFailure [], limit 2, deadline 0, [runs once, without its schedule: default/pi]"},
 	} {
 		set, err := parse(job(c.kind, c.template, c.spec))
 		if err != nil {
@@ -169,7 +169,11 @@ func TestJobs(t *testing.T) {
 		if d := p.Spec.ActiveDeadlineSeconds; d != nil {
 			deadline = *d
 		}
-		got := fmt.Sprintf("%s, limit %s, deadline %d, %v", p.Spec.RestartPolicy, p.Annotations["crishim.io/job.backoff-limit"], deadline, set.Warnings)
+		rules := []string{}
+		for _, rule := range p.Spec.Containers[0].RestartPolicyRules {
+			rules = append(rules, fmt.Sprint(rule.Action, " ", rule.ExitCodes.Operator, " ", rule.ExitCodes.Values))
+		}
+		got := fmt.Sprintf("%s %v, limit %s, deadline %d, %v", p.Spec.RestartPolicy, rules, p.Annotations["crishim.io/job.backoff-limit"], deadline, set.Warnings)
 		if got != c.want {
 			t.Errorf("got %s, want %s", got, c.want)
 		}

@@ -46,18 +46,18 @@ func (p Probes) result(containerID string, kind Kind) Result {
 type Reason string
 
 const (
-	ReasonChanged   Reason = "Changed"
-	ReasonLiveness  Reason = "LivenessProbe"
-	ReasonStartup   Reason = "StartupProbe"
-	ReasonPostStart Reason = "PostStartHook" // set when the hook fails, never planned
-	ReasonUnknown   Reason = "Unknown"
+	ReasonChanged    Reason = "Changed"
+	ReasonLiveness   Reason = "LivenessProbe"
+	ReasonStartup    Reason = "StartupProbe"
+	ReasonPostStart  Reason = "PostStartHook" // set when the hook fails, never planned
+	ReasonUnknown    Reason = "Unknown"
+	ReasonRestartAll Reason = "RestartAllContainers"
 )
 
 type Kill struct {
-	Status    *pod.ContainerStatus
-	Container *v1.Container
-	Reason    Reason
-	Message   string
+	Status  *pod.ContainerStatus
+	Reason  Reason
+	Message string
 }
 
 type Actions struct {
@@ -66,6 +66,7 @@ type Actions struct {
 	SandboxID     string // the sandbox to keep or to replace
 	Attempt       uint32
 	SandboxReason string // why the sandbox is created or killed
+	Restarts      int    // of all containers in the sandbox, so far
 	Kill          []Kill
 	// Indexes into the container lists of the manifest.
 	StartInit, StartEphemeral, Start []int
@@ -81,9 +82,17 @@ func Compute(p *v1.Pod, s *pod.Status, probes Probes) *Actions {
 	if why := pastBackoffLimit(p, s); why != "" {
 		return &Actions{KillPod: true, SandboxID: s.Sandbox().GetId(), SandboxReason: why}
 	}
-	c := computation{pod: p, status: s, probes: probes, Actions: sandboxChanged(p, s)}
+	restarts, since, old := sinceRestart(p, s)
+	c := computation{pod: p, status: since, probes: probes, Actions: sandboxChanged(p, s)}
 	if c.CreateSandbox {
 		c.newSandbox()
+		return c.Actions
+	}
+	c.Restarts = restarts
+	if len(old) > 0 {
+		for _, status := range old {
+			c.Kill = append(c.Kill, Kill{Status: status, Reason: ReasonRestartAll, Message: "all containers of the pod are restarted"})
+		}
 		return c.Actions
 	}
 	for i := range p.Spec.EphemeralContainers {
@@ -104,8 +113,8 @@ func BackoffLimit(p *v1.Pod) (limit int, ok bool) {
 }
 
 // pastBackoffLimit returns why a Job's pod has exceeded its backoffLimit, or "" if it has not. As in the Job
-// controller, the restarts of all containers are added up. The last failure counts in addition, because its restart has
-// not happened yet.
+// controller, the restarts of all containers are added up, or with restartPolicy Never, where all containers restart
+// together, the restarts of the pod. The last failure counts in addition, because its restart has not happened yet.
 func pastBackoffLimit(p *v1.Pod, s *pod.Status) string {
 	limit, ok := BackoffLimit(p)
 	if !ok {
@@ -117,10 +126,15 @@ func pastBackoffLimit(p *v1.Pod, s *pod.Status) string {
 		if last == nil {
 			continue
 		}
-		restarts += last.RestartCount
+		count := last.RestartCount
 		if last.Exited() && last.ExitCode != 0 {
-			restarts++
+			count++
 			failed = fmt.Sprintf(", container %s ended with status %d", c.Name, last.ExitCode)
+		}
+		if p.Spec.RestartPolicy == v1.RestartPolicyNever {
+			restarts = max(restarts, count)
+		} else {
+			restarts += count
 		}
 	}
 	if restarts <= limit {
@@ -266,9 +280,11 @@ func (c computation) sidecar(i int) bool {
 		c.killUnknown(container, status)
 		return false
 	}
-	if kill, _ := c.verdict(container, status); kill != nil {
+	if kill, restart := c.verdict(container, status); kill != nil {
 		c.Kill = append(c.Kill, *kill)
-		c.StartInit = append(c.StartInit, i)
+		if restart {
+			c.StartInit = append(c.StartInit, i)
+		}
 		return false
 	}
 	return container.StartupProbe == nil || c.probes.result(status.ID, Startup) == Success
@@ -291,8 +307,11 @@ func (c computation) regularContainers() {
 			kept++
 			continue
 		}
-		if restart {
+		switch {
+		case restart:
 			c.Start = append(c.Start, i)
+		case mayRestartAll(container):
+			kept++
 		}
 		c.Kill = append(c.Kill, *kill)
 	}
@@ -304,16 +323,17 @@ func (c computation) regularContainers() {
 
 func (c computation) killUnknown(container *v1.Container, status *pod.ContainerStatus) {
 	if status.Unknown() {
-		c.Kill = append(c.Kill, Kill{Status: status, Container: container, Reason: ReasonUnknown,
+		c.Kill = append(c.Kill, Kill{Status: status, Reason: ReasonUnknown,
 			Message: fmt.Sprintf("container %s is in an unknown state", container.Name)})
 	}
 }
 
 // verdict returns why a running container must be killed, or nil, and whether the container then restarts. A changed
-// image restarts the container under any restart policy.
+// image restarts the container under any restart policy. If the exit code may restart all containers, the next step
+// decides.
 func (c computation) verdict(container *v1.Container, status *pod.ContainerStatus) (*Kill, bool) {
-	restart := Restartable(c.pod, container)
-	kill := &Kill{Status: status, Container: container}
+	restart := Restartable(c.pod, container) && !mayRestartAll(container)
+	kill := &Kill{Status: status}
 	switch {
 	case status.Hash != pod.ContainerHash(container):
 		kill.Reason, kill.Message, restart = ReasonChanged, fmt.Sprintf("container %s has a new definition", container.Name), true

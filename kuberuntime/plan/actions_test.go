@@ -264,6 +264,14 @@ func TestBackoffLimit(t *testing.T) {
 		p.Annotations = map[string]string{pod.BackoffLimitAnnotation: limit}
 		return p
 	}
+	jobNever := func(limit string) *v1.Pod {
+		p := job(limit)
+		policy(v1.RestartPolicyNever)(p)
+		for i := range p.Spec.Containers {
+			restartsAll(p.Spec.Containers[i].Name, v1.ContainerRestartRuleOnExitCodesOpNotIn, 0)(p)
+		}
+		return p
+	}
 	again := func(c *pod.ContainerStatus, restarts int) *pod.ContainerStatus { c.RestartCount = restarts; return c }
 	const why = "its containers failed more often than the backoffLimit of "
 	for _, c := range []struct {
@@ -278,6 +286,8 @@ func TestBackoffLimit(t *testing.T) {
 		{"as often as it may", job("2"), []*pod.ContainerStatus{again(had("a", exited, 3), 1), had("b", running, 0)}, ""},
 		{"once more", job("2"), []*pod.ContainerStatus{again(had("a", exited, 3), 2), had("b", running, 0)}, why + "2, container a ended with status 3"},
 		{"together", job("2"), []*pod.ContainerStatus{again(had("a", running, 0), 1), again(had("b", running, 0), 2)}, why + "2"},
+		{"the last pod of a Job with Never", jobNever("2"), []*pod.ContainerStatus{again(had("a", exited, 3), 1), again(had("b", exited, 143), 1)}, ""},
+		{"one pod more", jobNever("2"), []*pod.ContainerStatus{again(had("a", exited, 3), 2), again(had("b", exited, 143), 2)}, why + "2, container b ended with status 143"},
 		{"an init container", job("0", inits("i")), []*pod.ContainerStatus{had("i", exited, 1)}, why + "0, container i ended with status 1"},
 		{"done with the last try", job("2"), []*pod.ContainerStatus{again(had("a", exited, 0), 2), had("b", exited, 0)}, ""},
 		{"no number", job("many"), []*pod.ContainerStatus{again(had("a", exited, 3), 9), had("b", running, 0)}, ""},

@@ -3,10 +3,12 @@ package plan
 import (
 	"cmp"
 	"slices"
+	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -44,14 +46,64 @@ func Restartable(p *v1.Pod, c *v1.Container) bool {
 	return Policy(p, c) != v1.RestartPolicyNever || len(c.RestartPolicyRules) > 0
 }
 
-// restartsAfter reports whether a container restarts after an exit code. It is the kubelet's ContainerShouldRestart.
-// The container's restart rules take precedence over its policy.
-func restartsAfter(p *v1.Pod, c *v1.Container, exitCode int) bool {
+// ruleFor returns the action of the first restart rule of a container that matches an exit code, or "".
+func ruleFor(c *v1.Container, exitCode int) v1.ContainerRestartRuleAction {
 	for _, rule := range c.RestartPolicyRules {
 		listed := slices.Contains(rule.ExitCodes.Values, int32(exitCode))
 		if listed == (rule.ExitCodes.Operator == v1.ContainerRestartRuleOnExitCodesOpIn) {
-			return true // Restart is the only action of a rule
+			return rule.Action
 		}
+	}
+	return ""
+}
+
+// mayRestartAll reports whether some exit codes of a container restart all containers of the pod.
+func mayRestartAll(c *v1.Container) bool {
+	return slices.ContainsFunc(c.RestartPolicyRules, func(r v1.ContainerRestartRule) bool {
+		return r.Action == v1.ContainerRestartRuleActionRestartAllContainers
+	})
+}
+
+// sinceRestart returns how often all containers of a pod were or must be restarted in its sandbox, a status without the
+// containers from before the last of these restarts, and the containers among them that still run. Each container has
+// its number in an annotation. The kubelet removes the containers instead, and with them their logs.
+func sinceRestart(p *v1.Pod, s *pod.Status) (restarts int, since *pod.Status, old []*pod.ContainerStatus) {
+	number := func(one *pod.ContainerStatus) int {
+		n, _ := strconv.Atoi(one.Annotations[pod.PodRestartsAnnotation])
+		return n
+	}
+	for _, c := range manifest.Containers(p) {
+		for _, one := range s.Attempts(c.Name) {
+			switch {
+			case one.SandboxID != s.Sandbox().GetId():
+			case one.Exited() && ruleFor(c, one.ExitCode) == v1.ContainerRestartRuleActionRestartAllContainers:
+				restarts = max(restarts, number(one)+1)
+			default:
+				restarts = max(restarts, number(one))
+			}
+		}
+	}
+	if restarts == 0 {
+		return 0, s, nil
+	}
+	kept := *s
+	kept.Containers = nil
+	for _, c := range s.Containers {
+		ephemeral := slices.ContainsFunc(p.Spec.EphemeralContainers, func(e v1.EphemeralContainer) bool { return e.Name == c.Name })
+		if ephemeral || number(c) >= restarts && c.SandboxID == s.Sandbox().GetId() {
+			kept.Containers = append(kept.Containers, c)
+		} else if c.MayRun() {
+			old = append(old, c)
+		}
+	}
+	return restarts, &kept, old
+}
+
+// restartsAfter reports whether a container restarts after an exit code. It is the kubelet's ContainerShouldRestart.
+// The container's restart rules take precedence over its policy.
+func restartsAfter(p *v1.Pod, c *v1.Container, exitCode int) bool {
+	if ruleFor(c, exitCode) != "" {
+		return true
 	}
 	switch Policy(p, c) {
 	case v1.RestartPolicyNever:

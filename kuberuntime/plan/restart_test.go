@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -76,6 +77,70 @@ func TestContainerRestartPolicies(t *testing.T) {
 		{"a dead sandbox where no rule matches", podWith(podNever, own("a", never, in, 5)), true, list{had("a", exited, 137), had("b", exited, 137)}, nil, brief{KillPod: true, Attempt: 1}, v1.PodFailed},
 	}
 	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := &pod.Status{Sandboxes: []*runtimeapi.PodSandboxStatus{sandbox("new", 0, !c.dead)}, Containers: c.containers}
+			if diff := cmp.Diff(c.want, of(Compute(c.pod, s, c.probes))); diff != "" {
+				t.Error(diff)
+			}
+			if got := Observe(c.pod, s, c.probes).Phase; got != c.phase {
+				t.Errorf("got the phase %s, want %s", got, c.phase)
+			}
+		})
+	}
+}
+
+// restartsAll gives a container a rule by which some of its ends restart all containers.
+func restartsAll(name string, operator v1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) podOption {
+	return func(p *v1.Pod) {
+		own(name, v1.ContainerRestartPolicyNever, operator, codes...)(p)
+		manifest.Container(p, name).RestartPolicyRules[0].Action = v1.ContainerRestartRuleActionRestartAllContainers
+	}
+}
+
+// TestRestartAllContainers follows a pod from the end that restarts all of its containers until they run again.
+func TestRestartAllContainers(t *testing.T) {
+	t.Parallel()
+	const in, notIn = v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn
+	never := policy(v1.RestartPolicyNever)
+	again := func(name string, state runtimeapi.ContainerState, exit int) *pod.ContainerStatus {
+		c := had(name, state, exit)
+		c.ID, c.Annotations = name+" again", map[string]string{pod.PodRestartsAnnotation: "1"}
+		return c
+	}
+	work := podWith(never, inits("i"), restartsAll("a", in, 88))
+	job := podWith(never, restartsAll("a", notIn, 0), restartsAll("b", notIn, 0))
+	end, first, killed := had("a", exited, 88), had("i", exited, 0), had("b", exited, 143)
+	type list = []*pod.ContainerStatus
+	for _, c := range []struct {
+		name       string
+		pod        *v1.Pod
+		dead       bool // the sandbox is dead
+		containers list
+		probes     Probes
+		want       brief
+		phase      v1.PodPhase
+	}{
+		{"the end kills the others", work, false, list{end, had("b", running, 0), first}, nil, brief{Kill: []string{"b RestartAllContainers"}}, v1.PodPending},
+		{"also if the others are younger", work, false, list{had("b", running, 0), end, first}, nil, brief{Kill: []string{"b RestartAllContainers"}}, v1.PodPending},
+		{"the init containers run again", work, false, list{end, killed, first}, nil, brief{Init: []int{0}}, v1.PodPending},
+		{"also if the others had succeeded", work, false, list{end, had("b", exited, 0), first}, nil, brief{Init: []int{0}}, v1.PodPending},
+		{"an init container runs", work, false, list{again("i", running, 0), end, killed, first}, nil, brief{}, v1.PodPending},
+		{"an init container fails the second time", work, false, list{again("i", exited, 1), end, killed, first}, nil, brief{KillPod: true}, v1.PodFailed},
+		{"the main containers follow", work, false, list{again("i", exited, 0), end, killed, first}, nil, brief{Start: []int{0, 1}}, v1.PodPending},
+		{"one could not be created", work, false, list{again("a", running, 0), again("i", exited, 0), end, killed}, nil, brief{Start: []int{1}}, v1.PodPending},
+		{"all run again", work, false, list{again("a", running, 0), again("b", running, 0), again("i", exited, 0), end}, nil, brief{}, v1.PodRunning},
+		{"all run again, and the end was collected", work, false, list{again("a", running, 0), again("b", running, 0), again("i", exited, 0)}, nil, brief{}, v1.PodRunning},
+		{"and end", work, false, list{again("a", exited, 0), again("b", exited, 0), again("i", exited, 0), end}, nil, brief{KillPod: true}, v1.PodSucceeded},
+		{"the second time", work, false, list{again("a", exited, 88), again("b", running, 0), again("i", exited, 0), end, killed}, nil, brief{Kill: []string{"b RestartAllContainers"}}, v1.PodPending},
+		{"another status", work, false, list{had("a", exited, 1), had("b", exited, 0), first}, nil, brief{KillPod: true}, v1.PodFailed},
+		{"in another sandbox", work, false, list{had("a", running, 0), had("b", running, 0), inSandbox(had("a", exited, 88), "old"), first}, nil, brief{}, v1.PodRunning},
+		{"in a dead sandbox", work, true, list{end, had("b", exited, 137), first}, nil, brief{KillPod: true, CreateSandbox: true, Attempt: 1, Init: []int{0}}, v1.PodPending},
+		{"a Job's container failed", job, false, list{had("a", exited, 3), had("b", running, 0)}, nil, brief{Kill: []string{"b RestartAllContainers"}}, v1.PodPending},
+		{"a Job's containers start again", job, false, list{had("a", exited, 3), killed}, nil, brief{Start: []int{0, 1}}, v1.PodPending},
+		{"a Job's container succeeded", job, false, list{had("a", exited, 0), had("b", running, 0)}, nil, brief{}, v1.PodRunning},
+		{"a Job's container fails its liveness probe", job, false, list{had("a", running, 0), had("b", exited, 0)}, failing(Liveness, "a"), brief{Kill: []string{"a LivenessProbe"}}, v1.PodRunning},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			s := &pod.Status{Sandboxes: []*runtimeapi.PodSandboxStatus{sandbox("new", 0, !c.dead)}, Containers: c.containers}

@@ -14,6 +14,8 @@ type ContainerView struct {
 	Status                   *pod.ContainerStatus // newest attempt, or nil
 	Init, Sidecar, Ephemeral bool
 	Started, Ready           bool
+
+	restarting bool // Status is from before the last restart of all containers
 }
 
 type View struct {
@@ -27,12 +29,14 @@ type View struct {
 }
 
 // Observe derives phase and readiness, as the kubelet's generateAPIPodStatus.
-func Observe(p *v1.Pod, s *pod.Status, probes Probes) *View {
+func Observe(p *v1.Pod, all *pod.Status, probes Probes) *View {
+	_, s, _ := sinceRestart(p, all)
 	v := &View{Initialised: true, Started: true, Ready: true}
 	init, regular := len(p.Spec.InitContainers), len(p.Spec.Containers)
 	current := s.Sandbox().GetId()
 	for i, c := range manifest.Containers(p) {
-		view := ContainerView{Container: c, Status: s.Container(c.Name), Init: i < init, Ephemeral: i >= init+regular}
+		view := ContainerView{Container: c, Status: all.Container(c.Name), Init: i < init, Ephemeral: i >= init+regular}
+		view.restarting = view.Status != s.Container(c.Name)
 		view.Sidecar = view.Init && pod.IsSidecar(c)
 		view.observe(probes)
 		v.Containers = append(v.Containers, view)
@@ -55,7 +59,7 @@ func Observe(p *v1.Pod, s *pod.Status, probes Probes) *View {
 	}
 	v.Started = v.Started && v.Initialised
 	v.Phase = phase(p, v)
-	v.giveUp(p, s, probes)
+	v.giveUp(p, all, probes)
 	v.Ready = v.Ready && v.Phase == v1.PodRunning
 	return v
 }
@@ -79,6 +83,9 @@ func (v *View) giveUp(p *v1.Pod, s *pod.Status, probes Probes) {
 const BackoffLimitExceeded = "BackoffLimitExceeded"
 
 func (c *ContainerView) observe(probes Probes) {
+	if c.restarting {
+		return
+	}
 	if !c.Status.Running() {
 		// An init container is ready after it has succeeded.
 		c.Ready = c.Init && !c.Sidecar && c.Status.Succeeded()
@@ -95,6 +102,9 @@ func phase(p *v1.Pod, v *View) v1.PodPhase {
 	running, again, failed, waiting := 0, 0, 0, 0
 	for _, c := range v.Containers {
 		switch {
+		case c.restarting && !c.Init:
+			waiting++
+		case c.restarting:
 		case c.Init && !c.Sidecar && c.Status.Exited() && !c.Status.Succeeded() && !v.Initialised && !initRestarts(p, c.Container, c.Status):
 			return v1.PodFailed
 		case (c.Sidecar || !c.Init && !c.Ephemeral) && c.Status.Running():

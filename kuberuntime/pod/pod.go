@@ -48,6 +48,9 @@ const FileAnnotation = "crishim.io/sync.file"
 // BackoffLimitAnnotation has a Job's backoffLimit: how often containers of the pod may restart before the pod fails.
 const BackoffLimitAnnotation = "crishim.io/job.backoff-limit"
 
+// PodRestartsAnnotation has how often all containers of the pod had been restarted when a container was created.
+const PodRestartsAnnotation = "crishim.io/pod-restarts"
+
 // VolumeDirAnnotation names the parent of the pod's claims, which are NAMESPACE/NAME in it.
 const VolumeDirAnnotation = "crishim.io/volume-dir"
 
