@@ -175,7 +175,7 @@ func TestHintsForOtherWords(t *testing.T) {
 		{"describe container web", 1, "`crishim inspect web` is for containers, `crishim describe web` is for a pod"},
 		{"delete -n x container/web", 1, "`crishim rm web` is for containers, `crishim delete x/web` is for a pod"},
 		{"describe image busybox", 1, "`crishim inspecti busybox` is for images, `crishim describe busybox` is for a pod"},
-		{"delete deployment web", 1, "there is no pod of a Deployment \"web\""},
+		{"delete deployment web", 1, "`crishim pods` lists the pods"},
 		{"describe job", 1, "`crishim pods` lists them"},
 		{"exec web ls", 1, "add -c side, or give one of these ids, or a longer name such as default/web/side"},
 		{"stop web", 1, "give one of these ids, or a longer name such as default/web/side"},
