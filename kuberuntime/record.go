@@ -149,6 +149,9 @@ func (m *Manager) removeDirs(ctx context.Context, uid string) (err error) {
 		record.Runtimes = others
 		return m.writeRecord(record)
 	}
+	if err := removePodCgroup(m.o.Host, record.Pod); err != nil {
+		return fmt.Errorf("remove the pod's cgroup: %w", err)
+	}
 	// The names come from the record: names in the runtime may be any text of another tool.
 	if err := volume.RemoveAll(m.o.Dirs.PodLogs(record.Pod)); err != nil {
 		return fmt.Errorf("remove logs: %w", err)

@@ -104,6 +104,11 @@ func (s *syncing) createSandbox(ctx context.Context) error {
 	if err := os.MkdirAll(s.config.GetLogDirectory(), 0o755); err != nil {
 		return fmt.Errorf("make the log directory: %w", err)
 	}
+	if s.pod.Spec.Resources != nil {
+		if err := s.makePodCgroup(ctx); err != nil {
+			return err
+		}
+	}
 	release, err := s.m.takeHostPorts(ctx, s.pod)
 	if err != nil {
 		return err
@@ -114,6 +119,11 @@ func (s *syncing) createSandbox(ctx context.Context) error {
 	}
 	if err != nil {
 		return err
+	}
+	if s.pod.Spec.Resources != nil {
+		if err := s.checkPodCgroup(ctx, created.GetPodSandboxId()); err != nil {
+			return err
+		}
 	}
 	resp, err := s.m.runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: created.GetPodSandboxId()})
 	if err != nil {

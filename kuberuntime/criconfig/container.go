@@ -122,9 +122,17 @@ const (
 
 func QoS(p *v1.Pod) v1.PodQOSClass {
 	asked, guaranteed := false, true
-	for _, c := range manifest.Containers(p)[:len(p.Spec.InitContainers)+len(p.Spec.Containers)] {
+	all := []v1.ResourceRequirements{}
+	if p.Spec.Resources != nil {
+		all = append(all, *p.Spec.Resources)
+	} else {
+		for _, c := range manifest.Containers(p)[:len(p.Spec.InitContainers)+len(p.Spec.Containers)] {
+			all = append(all, c.Resources)
+		}
+	}
+	for _, one := range all {
 		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
-			request, limit := c.Resources.Requests[name], c.Resources.Limits[name]
+			request, limit := one.Requests[name], one.Limits[name]
 			if !request.IsZero() || !limit.IsZero() {
 				asked = true
 			}
@@ -166,25 +174,30 @@ func OOMScore(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 		}
 		request = max(request, least)
 	}
+	if p.Spec.Resources != nil { // containers share what the pod requests beyond their own requests
+		left, all := p.Spec.Resources.Requests.Memory().Value(), manifest.Containers(p)[:len(p.Spec.InitContainers)+len(p.Spec.Containers)]
+		for _, c := range all {
+			left -= c.Resources.Requests.Memory().Value()
+		}
+		request += max(left, 0) / int64(len(all))
+	}
 	score := 1000 - 1000*request/capacity
 	return min(max(score, 1000+guaranteed), bestEffort-1)
 }
 
 // Resources returns the CRI resources of a container. It is the kubelet's generateLinuxContainerResources.
 func Resources(p *v1.Pod, c *v1.Container, host Host) *runtimeapi.LinuxContainerResources {
-	cpu := c.Resources.Limits.Cpu()
+	cpu, memory := limitOf(p, c, v1.ResourceCPU), limitOf(p, c, v1.ResourceMemory)
 	milli := cpu.MilliValue()
 	if request, set := c.Resources.Requests[v1.ResourceCPU]; set {
 		milli = request.MilliValue()
 	}
-	r := &runtimeapi.LinuxContainerResources{CpuShares: min(max(milli*1024/1000, minShares), maxShares), OomScoreAdj: OOMScore(p, c, host.Memory)}
+	r := &runtimeapi.LinuxContainerResources{CpuShares: shares(milli), OomScoreAdj: OOMScore(p, c, host.Memory)}
 	if !cpu.IsZero() {
 		r.CpuPeriod = quotaPeriod
-		r.CpuQuota = max(cpu.MilliValue()*quotaPeriod/1000, minQuota)
+		r.CpuQuota = cpuQuota(cpu)
 	}
-	if memory := c.Resources.Limits.Memory(); !memory.IsZero() {
-		r.MemoryLimitInBytes = memory.Value()
-	}
+	r.MemoryLimitInBytes = memory.Value()
 	limitMemory(r, p, c, host)
 	r.HugepageLimits = hugepageLimits(c.Resources.Limits, host.HugePages)
 	return r

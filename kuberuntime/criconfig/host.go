@@ -21,6 +21,7 @@ type Host struct {
 	Memory      int64
 	Storage     int64   // size of the root file system
 	HugePages   []int64 // huge page sizes of the kernel, in bytes
+	CgroupRoot  string  // where cgroups are mounted
 	CgroupV2    bool
 	SwapControl bool  // the kernel can limit swap
 	Swap        int64 // total size of swap
@@ -44,7 +45,8 @@ func ReadHost() (Host, error) {
 			h.Swap = int64(ptr.Deref(memory.SwapTotalBytes, 0))
 		}
 	}
-	h.CgroupV2, h.SwapControl = swapControl("/sys/fs/cgroup", "/proc/self/cgroup")
+	h.CgroupRoot = "/sys/fs/cgroup"
+	h.CgroupV2, h.SwapControl = swapControl(h.CgroupRoot, "/proc/self/cgroup")
 	h.HugePages = hugePages("/sys/kernel/mm/hugepages")
 	var root unix.Statfs_t
 	if err := unix.Statfs("/", &root); err == nil {

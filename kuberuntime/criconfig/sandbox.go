@@ -36,7 +36,7 @@ func (g *Generator) Sandbox(p *v1.Pod, attempt uint32) *runtimeapi.PodSandboxCon
 		PortMappings: portMappings(p),
 		Labels:       all,
 		Annotations:  maps.Clone(p.Annotations),
-		Linux:        &runtimeapi.LinuxPodSandboxConfig{SecurityContext: sandboxSecurity(p), Sysctls: sysctls(p)},
+		Linux:        &runtimeapi.LinuxPodSandboxConfig{SecurityContext: sandboxSecurity(p), Sysctls: sysctls(p), CgroupParent: CgroupParent(p)},
 	}
 	if !p.Spec.HostNetwork {
 		config.Hostname = Hostname(p)

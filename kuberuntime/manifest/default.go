@@ -6,6 +6,9 @@ import (
 
 	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 // Default sets the defaults of an API server that matter on a single host.
@@ -41,6 +44,37 @@ func Default(pod *v1.Pod) {
 	for _, c := range Containers(pod) {
 		defaultContainer(c, spec)
 		defaultAppArmor(c, pod.Annotations)
+	}
+	if r := spec.Resources; r != nil {
+		for name, limit := range r.Limits {
+			request := requested(spec, name)
+			if request.IsZero() {
+				request = limit
+			}
+			defaultRequest(r, name, request)
+		}
+	}
+}
+
+// requested returns how much of a resource the main containers and sidecars request together.
+func requested(spec *v1.PodSpec, name v1.ResourceName) (sum resource.Quantity) {
+	for i := range spec.InitContainers {
+		if c := &spec.InitContainers[i]; pod.IsSidecar(c) {
+			sum.Add(c.Resources.Requests[name])
+		}
+	}
+	for i := range spec.Containers {
+		sum.Add(spec.Containers[i].Resources.Requests[name])
+	}
+	return sum
+}
+
+func defaultRequest(r *v1.ResourceRequirements, name v1.ResourceName, value resource.Quantity) {
+	if r.Requests == nil {
+		r.Requests = v1.ResourceList{}
+	}
+	if _, asked := r.Requests[name]; !asked {
+		r.Requests[name] = value.DeepCopy()
 	}
 }
 
@@ -88,12 +122,7 @@ func defaultContainer(c *v1.Container, spec *v1.PodSpec) {
 	}
 	// A missing request defaults to the limit.
 	for name, limit := range c.Resources.Limits {
-		if c.Resources.Requests == nil {
-			c.Resources.Requests = v1.ResourceList{}
-		}
-		if _, asked := c.Resources.Requests[name]; !asked {
-			c.Resources.Requests[name] = limit.DeepCopy()
-		}
+		defaultRequest(&c.Resources, name, limit)
 	}
 	for _, p := range []*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
 		if p == nil {

@@ -164,6 +164,7 @@ func (v *validator) spec(path *field.Path) {
 	if spec.RuntimeClassName != nil && v.set.RuntimeClasses[*spec.RuntimeClassName] == nil {
 		v.invalid(path.Child("runtimeClassName"), *spec.RuntimeClassName, "no RuntimeClass of this name is in the input")
 	}
+	v.podResources(path.Child("resources"))
 	v.pullSecrets(path.Child("imagePullSecrets"))
 	v.podSecurity(path.Child("securityContext"))
 }
@@ -185,7 +186,6 @@ func (v *validator) refused(path *field.Path) {
 		no(err != nil || spec.NodeName != host, "nodeName", "names another node than this host")
 	}
 	no(len(spec.ReadinessGates) > 0, "readinessGates", api)
-	no(spec.Resources != nil, "resources", "needs a cgroup for the whole pod; give each container its own")
 	no(len(spec.ResourceClaims) > 0, "resourceClaims", "needs a resource driver")
 	no(len(spec.EvictionResponders) > 0, "evictionResponders", api)
 	no(!ptr.Deref(spec.HostUsers, true) && (spec.HostNetwork || spec.HostPID || spec.HostIPC), "hostUsers",

@@ -67,7 +67,7 @@ func (v *validator) container(c *v1.Container, at *field.Path, hostPorts map[str
 	oneOf(v, at.Child("terminationMessagePolicy"), c.TerminationMessagePolicy, v1.TerminationMessageReadFile, v1.TerminationMessageFallbackToLogsOnError)
 	v.ports(c, at.Child("ports"), hostPorts)
 	v.env(c, at)
-	v.resources(c, at.Child("resources"))
+	v.resources(&c.Resources, at.Child("resources"))
 	v.mounts(c, at.Child("volumeMounts"))
 	v.refuse(len(c.VolumeDevices) > 0, at.Child("volumeDevices"), "needs a volume plugin")
 	v.refuse(len(c.Resources.Claims) > 0, at.Child("resources", "claims"), "needs a resource driver")
@@ -194,11 +194,33 @@ func (v *validator) ports(c *v1.Container, list *field.Path, hostPorts map[strin
 	}
 }
 
-func (v *validator) resources(c *v1.Container, at *field.Path) {
+// podResources checks the resources of a pod, which its containers share.
+func (v *validator) podResources(at *field.Path) {
+	r := v.pod.Spec.Resources
+	if r == nil {
+		return
+	}
+	v.resources(r, at)
+	v.refuse(len(r.Claims) > 0, at.Child("claims"), "needs a resource driver")
+	for _, name := range slices.Sorted(maps.Keys(r.Requests)) { // each limit has a request by default
+		v.refuse(name != v1.ResourceCPU && name != v1.ResourceMemory, at.Key(string(name)), "is for containers")
+		request, limit := r.Requests[name], r.Limits[name]
+		if sum := requested(&v.pod.Spec, name); request.Cmp(sum) < 0 {
+			v.invalid(at.Child("requests").Key(string(name)), request.String(), "must not be less than the %s that the containers request", sum.String())
+		}
+		for i, c := range Containers(v.pod) {
+			if own := c.Resources.Limits[name]; !limit.IsZero() && own.Cmp(limit) > 0 {
+				v.invalid(ContainerPath(v.pod, i).Child("resources", "limits").Key(string(name)), own.String(), "must not be more than the pod's limit of %s", limit.String())
+			}
+		}
+	}
+}
+
+func (v *validator) resources(r *v1.ResourceRequirements, at *field.Path) {
 	for _, list := range []struct {
 		name  string
 		items v1.ResourceList
-	}{{"limits", c.Resources.Limits}, {"requests", c.Resources.Requests}} {
+	}{{"limits", r.Limits}, {"requests", r.Requests}} {
 		for _, name := range slices.Sorted(maps.Keys(list.items)) {
 			quantity := list.items[name]
 			here := at.Child(list.name).Key(string(name))
@@ -209,9 +231,9 @@ func (v *validator) resources(c *v1.Container, at *field.Path) {
 			v.refuse(!host, here, "needs a device plugin")
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Resources.Requests)) {
-		request := c.Resources.Requests[name]
-		limit, limited := c.Resources.Limits[name]
+	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
+		request := r.Requests[name]
+		limit, limited := r.Limits[name]
 		if isHugePages(name) && request.Cmp(limit) != 0 {
 			v.invalid(at.Child("requests").Key(string(name)), request.String(), "must be the limit: huge pages cannot be overcommitted")
 		}

@@ -272,10 +272,13 @@ func (m *Maker) tmpfsSize(p *v1.Pod, e *v1.EmptyDirVolumeSource) int64 {
 	return slices.Min(limits)
 }
 
-// podMemory returns the memory limit of all containers of a pod together, or 0 if a container has no limit. Init
+// podMemory returns the memory limit of a pod or of all its containers together, or 0 if a container has no limit. Init
 // containers run one after the other, before the regular containers. Sidecars run next to all containers that follow
 // them.
 func podMemory(p *v1.Pod) int64 {
+	if p.Spec.Resources != nil && !p.Spec.Resources.Limits.Memory().IsZero() {
+		return p.Spec.Resources.Limits.Memory().Value()
+	}
 	var sum, sidecars, most int64
 	init := len(p.Spec.InitContainers)
 	for i, c := range manifest.Containers(p)[:init+len(p.Spec.Containers)] {
