@@ -34,7 +34,7 @@ type imageHistory struct{ records map[string]imageRecord }
 type imageRecord struct{ first, used time.Time }
 
 // note updates the records after a look at the images.
-func (h *imageHistory) note(images []*runtimeapi.Image, used UsedImages, now time.Time) {
+func (h *imageHistory) note(images []*runtimeapi.Image, used usedImages, now time.Time) {
 	if h == nil {
 		return
 	}
@@ -123,7 +123,7 @@ func (p ImagePolicy) excess(capacity, available uint64) (percent int, toFree uin
 
 // unusedImages picks images that are not used, pinned or new, the least recently used first. Without a known use the
 // largest go first, so that fewer are removed.
-func unusedImages(images []*runtimeapi.Image, used UsedImages, toFree uint64, history *imageHistory, now time.Time) []GarbageItem {
+func unusedImages(images []*runtimeapi.Image, used usedImages, toFree uint64, history *imageHistory, now time.Time) []GarbageItem {
 	candidates := slices.DeleteFunc(slices.Clone(images), func(i *runtimeapi.Image) bool {
 		return i.GetPinned() || used.Has(i) || now.Sub(history.of(i).first) < minImageAge
 	})
@@ -143,17 +143,17 @@ func unusedImages(images []*runtimeapi.Image, used UsedImages, toFree uint64, hi
 	return out
 }
 
-// UsedImages has the full references of all used images.
-type UsedImages map[string]bool
+// usedImages has the full references of all used images.
+type usedImages map[string]bool
 
 // Has reports whether an image is used, by any of its names.
-func (u UsedImages) Has(image *runtimeapi.Image) bool {
+func (u usedImages) Has(image *runtimeapi.Image) bool {
 	return slices.ContainsFunc(slices.Concat([]string{image.GetId()}, image.GetRepoTags(), image.GetRepoDigests()), u.has)
 }
 
-func (u UsedImages) has(name string) bool { return u[fullReference(name)] }
+func (u usedImages) has(name string) bool { return u[fullReference(name)] }
 
-func (u UsedImages) add(names ...string) {
+func (u usedImages) add(names ...string) {
 	for _, name := range names {
 		if name != "" {
 			u[fullReference(name)] = true
@@ -186,13 +186,13 @@ type ImageUse struct {
 	looks   singleflight.Group
 
 	mu   sync.Mutex // guards what follows
-	used UsedImages
+	used usedImages
 	seen map[string]bool // containers, by id
 }
 
 // ImagesInUse returns an ImageUse after its first look.
 func ImagesInUse(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, images runtimeapi.ImageServiceClient) (*ImageUse, error) {
-	u := &ImageUse{runtime: runtime, images: images, used: UsedImages{}, seen: map[string]bool{}}
+	u := &ImageUse{runtime: runtime, images: images, used: usedImages{}, seen: map[string]bool{}}
 	image, err := SandboxImage(ctx, runtime)
 	if err != nil {
 		return nil, err

@@ -116,7 +116,7 @@ func TestUnusedImages(t *testing.T) {
 		{Id: "small", Size: 5}, {Id: "large", Size: 30}, {Id: "pinned", Size: 90, Pinned: true},
 		{Id: "used", Size: 80}, {Id: "tagged", Size: 70, RepoTags: []string{"app:1"}},
 	}
-	used := UsedImages{}
+	used := usedImages{}
 	used.add("used", "app:1")
 	cases := []struct {
 		available uint64
@@ -146,7 +146,7 @@ func TestImagesByUse(t *testing.T) {
 	images := []*runtimeapi.Image{{Id: "old", Size: 5}, {Id: "once", Size: 30}, {Id: "later", Size: 40}, {Id: "busy", Size: 80}}
 	history := &imageHistory{}
 	plan := func(minute int, inUse ...string) string {
-		used, now := UsedImages{}, gcNow.Add(time.Duration(minute)*time.Minute)
+		used, now := usedImages{}, gcNow.Add(time.Duration(minute)*time.Minute)
 		used.add(inUse...)
 		history.note(images, used, now)
 		var got []string
@@ -530,7 +530,7 @@ func TestImagesInUseByAnyName(t *testing.T) {
 		"any text":          {"IMAGE:", &runtimeapi.Image{Id: "IMAGE:"}, true},
 		"none":              {"", &runtimeapi.Image{Id: ""}, false},
 	} {
-		used := UsedImages{}
+		used := usedImages{}
 		used.add(c.used)
 		if got := used.Has(c.image); got != c.want {
 			t.Errorf("%s: got %t, want %t", name, got, c.want)

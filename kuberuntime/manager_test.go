@@ -420,7 +420,7 @@ func TestCrashBackOff(t *testing.T) {
 	clock = ended
 	mu.Unlock()
 	r := step()
-	if !errors.Is(r.Err, ErrCrashLoopBackOff) || r.RetryAfter <= 0 || !r.OnlyBackOff() {
+	if !errors.Is(r.Err, ErrCrashLoopBackOff) || r.RetryAfter <= 0 || !r.onlyBackOff() {
 		t.Fatalf("got %v after %s, want a back-off", r.Err, r.RetryAfter)
 	}
 	step() // a second step does not repeat the event

@@ -70,8 +70,8 @@ func (r *SyncResult) add(err error) {
 	}
 }
 
-// OnlyBackOff reports whether all failures are containers in their back-off.
-func (r *SyncResult) OnlyBackOff() bool {
+// onlyBackOff reports whether all failures are containers in their back-off.
+func (r *SyncResult) onlyBackOff() bool {
 	return r.Err != nil && !slices.ContainsFunc(r.failures, func(err error) bool {
 		_, backsOff := backOffOf(err)
 		return !backsOff

@@ -103,7 +103,7 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, listed *
 // MaxBackOff.
 func (r *SyncResult) givesUp(p *v1.Pod, w Wait) bool {
 	_, limited := plan.BackoffLimit(p)
-	return r.Err != nil && (w.Until == UntilStarted || !r.OnlyBackOff() || !limited && r.backsOffLonger(w.MaxBackOff))
+	return r.Err != nil && (w.Until == UntilStarted || !r.onlyBackOff() || !limited && r.backsOffLonger(w.MaxBackOff))
 }
 
 // waitError returns err. If ctx has ended, it returns the cause and the reason why Up waited instead.

@@ -163,7 +163,7 @@ func (w *worker) sync(ctx context.Context, want desired, status *pod.Status) tim
 	w.m.recordState(ctx, want.pod, status, nil)
 	result := w.m.SyncPod(ctx, want.pod, want.set, status)
 	w.m.recordState(ctx, want.pod, status, &result)
-	if result.Err != nil && !result.OnlyBackOff() {
+	if result.Err != nil && !result.onlyBackOff() {
 		next := w.retry()
 		if result.RetryAfter > 0 {
 			next = min(next, result.RetryAfter)

@@ -35,7 +35,7 @@ type ContainerInput struct {
 // Container returns the configuration of an attempt of a container. It is the kubelet's generateContainerConfig.
 func (g *Generator) Container(in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	p, c := in.Pod, in.Container
-	if err := VerifyNonRoot(p, c, in.ImageUser); err != nil {
+	if err := verifyNonRoot(p, c, in.ImageUser); err != nil {
 		return nil, err
 	}
 	annotations, err := containerAnnotations(p, c, in.Restarts)
@@ -68,7 +68,7 @@ func (g *Generator) Container(in ContainerInput) (*runtimeapi.ContainerConfig, e
 		StdinOnce:   c.StdinOnce,
 		Tty:         c.TTY,
 		Linux: &runtimeapi.LinuxContainerConfig{
-			Resources:       Resources(p, c, g.Host),
+			Resources:       resources(p, c, g.Host),
 			SecurityContext: g.containerSecurity(p, c, in.ImageUser, in.TargetID),
 		},
 	}
@@ -150,9 +150,9 @@ func QoS(p *v1.Pod) v1.PodQOSClass {
 	return v1.PodQOSBurstable
 }
 
-// OOMScore returns the oom_score_adj of a container, as the kubelet's GetContainerOOMScoreAdjust. Containers that
+// oomScore returns the oom_score_adj of a container, as the kubelet's GetContainerOOMScoreAdjust. Containers that
 // request little memory are killed first.
-func OOMScore(p *v1.Pod, c *v1.Container, capacity int64) int64 {
+func oomScore(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 	const guaranteed, bestEffort = -997, 1000
 	if p.Spec.PriorityClassName == "system-node-critical" {
 		return guaranteed
@@ -185,14 +185,14 @@ func OOMScore(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 	return min(max(score, 1000+guaranteed), bestEffort-1)
 }
 
-// Resources returns the CRI resources of a container. It is the kubelet's generateLinuxContainerResources.
-func Resources(p *v1.Pod, c *v1.Container, host Host) *runtimeapi.LinuxContainerResources {
+// resources returns the CRI resources of a container. It is the kubelet's generateLinuxContainerResources.
+func resources(p *v1.Pod, c *v1.Container, host Host) *runtimeapi.LinuxContainerResources {
 	cpu, memory := limitOf(p, c, v1.ResourceCPU), limitOf(p, c, v1.ResourceMemory)
 	milli := cpu.MilliValue()
 	if request, set := c.Resources.Requests[v1.ResourceCPU]; set {
 		milli = request.MilliValue()
 	}
-	r := &runtimeapi.LinuxContainerResources{CpuShares: shares(milli), OomScoreAdj: OOMScore(p, c, host.Memory)}
+	r := &runtimeapi.LinuxContainerResources{CpuShares: shares(milli), OomScoreAdj: oomScore(p, c, host.Memory)}
 	if !cpu.IsZero() {
 		r.CpuPeriod = quotaPeriod
 		r.CpuQuota = cpuQuota(cpu)

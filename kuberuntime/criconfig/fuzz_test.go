@@ -71,7 +71,7 @@ func FuzzResolv(f *testing.F) {
 	f.Add("domain x\nsearch \noptions a a a\nnameserver ::1%eth0")
 	f.Fuzz(func(t *testing.T, text string) {
 		p, _ := parse(t, "  containers: [{name: a, image: b}]\n")
-		c := PodDNS(p, ParseResolv(text))
+		c := podDNS(p, parseResolv(text))
 		if len(c.GetServers()) > maxServers || len(c.GetSearches()) > maxSearches {
 			t.Errorf("got %v", c)
 		}

@@ -83,10 +83,10 @@ func hostDNS() DNS {
 		if err != nil {
 			continue
 		}
-		if found := ParseResolv(string(text)); i == 0 || !found.OnlyLoopback() {
+		if found := parseResolv(string(text)); i == 0 || !found.onlyLoopback() {
 			dns = found
 		}
-		if !dns.OnlyLoopback() {
+		if !dns.onlyLoopback() {
 			break
 		}
 	}

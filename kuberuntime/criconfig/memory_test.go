@@ -41,7 +41,7 @@ func TestMemoryOfCgroups(t *testing.T) {
 		"limited, memory is not known": {Host{CgroupV2: true, SwapControl: true, LimitedSwap: true, Swap: 1}, burstable, "", 0, noSwap},
 	} {
 		p, _ := parse(t, "  containers: [{name: main, image: busybox, resources: "+c.resources+"}]\n  "+c.more)
-		got := Resources(p, &p.Spec.Containers[0], c.host)
+		got := resources(p, &p.Spec.Containers[0], c.host)
 		if diff := cmp.Diff(c.want, got.GetUnified()); diff != "" || got.GetMemorySwapLimitInBytes() != c.swap {
 			t.Errorf("%s: got swap %d, %s", name, got.GetMemorySwapLimitInBytes(), diff)
 		}

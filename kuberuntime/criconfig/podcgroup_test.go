@@ -59,11 +59,11 @@ func TestPodResources(t *testing.T) {
 			if got := QoS(p); got != c.qos {
 				t.Errorf("got %s", got)
 			}
-			r := Resources(p, &p.Spec.Containers[1], host)
+			r := resources(p, &p.Spec.Containers[1], host)
 			if diff := cmp.Diff(c.container, [4]int64{r.GetCpuShares(), r.GetCpuQuota(), r.GetMemoryLimitInBytes(), r.GetOomScoreAdj()}); diff != "" {
 				t.Error(diff)
 			}
-			if own := Resources(p, &p.Spec.Containers[0], host).GetMemoryLimitInBytes(); own != 100<<20 {
+			if own := resources(p, &p.Spec.Containers[0], host).GetMemoryLimitInBytes(); own != 100<<20 {
 				t.Errorf("the container's own limit is %d", own)
 			}
 			if got := (&Generator{}).Sandbox(p, 0).GetLinux().GetCgroupParent(); got != "/crishim/poduid" {

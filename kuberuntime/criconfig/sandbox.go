@@ -32,14 +32,14 @@ func (g *Generator) Sandbox(p *v1.Pod, attempt uint32) *runtimeapi.PodSandboxCon
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: p.Name, Namespace: p.Namespace, Uid: string(p.UID), Attempt: attempt},
 		LogDirectory: g.Dirs.PodLogs(p),
-		DnsConfig:    PodDNS(p, g.Host.DNS),
+		DnsConfig:    podDNS(p, g.Host.DNS),
 		PortMappings: portMappings(p),
 		Labels:       all,
 		Annotations:  maps.Clone(p.Annotations),
 		Linux:        &runtimeapi.LinuxPodSandboxConfig{SecurityContext: sandboxSecurity(p), Sysctls: sysctls(p), CgroupParent: CgroupParent(p)},
 	}
 	if !p.Spec.HostNetwork {
-		config.Hostname = Hostname(p)
+		config.Hostname = hostname(p)
 	}
 	return config
 }
@@ -100,7 +100,7 @@ const (
 	maxSearches = 32
 )
 
-func ParseResolv(text string) DNS {
+func parseResolv(text string) DNS {
 	var dns DNS
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
@@ -119,19 +119,19 @@ func ParseResolv(text string) DNS {
 	return dns
 }
 
-// OnlyLoopback reports whether all servers are on the host's loopback. A pod with its own network cannot reach them.
-func (d DNS) OnlyLoopback() bool {
+// onlyLoopback reports whether all servers are on the host's loopback. A pod with its own network cannot reach them.
+func (d DNS) onlyLoopback() bool {
 	remote := func(s string) bool { ip := net.ParseIP(s); return ip == nil || !ip.IsLoopback() }
 	return len(d.Servers) > 0 && !slices.ContainsFunc(d.Servers, remote)
 }
 
-// PodDNS returns a pod's resolver configuration, or nil for the runtime's default. It is the kubelet's GetPodDNS.
+// podDNS returns a pod's resolver configuration, or nil for the runtime's default. It is the kubelet's GetPodDNS.
 // Without a cluster DNS, ClusterFirst means the host's resolver, as for a kubelet without clusterDNS.
-func PodDNS(p *v1.Pod, host DNS) *runtimeapi.DNSConfig {
+func podDNS(p *v1.Pod, host DNS) *runtimeapi.DNSConfig {
 	dns := host
 	if p.Spec.DNSPolicy == v1.DNSNone {
 		dns = DNS{}
-	} else if host.OnlyLoopback() && !p.Spec.HostNetwork {
+	} else if host.onlyLoopback() && !p.Spec.HostNetwork {
 		dns.Servers = nil
 	}
 	if c := p.Spec.DNSConfig; c != nil {
@@ -190,7 +190,7 @@ func HostsFile(p *v1.Pod, host Host, podIPs []string) string {
 			"fe00::1\tip6-allnodes\n" +
 			"fe00::2\tip6-allrouters\n")
 		for _, ip := range podIPs {
-			out.WriteString(ip + "\t" + Hostname(p) + "\n")
+			out.WriteString(ip + "\t" + hostname(p) + "\n")
 		}
 	}
 	for _, alias := range p.Spec.HostAliases {
@@ -199,8 +199,8 @@ func HostsFile(p *v1.Pod, host Host, podIPs []string) string {
 	return out.String()
 }
 
-// Hostname returns the pod's host name: spec.hostname, else the truncated pod name.
-func Hostname(p *v1.Pod) string {
+// hostname returns the pod's host name: spec.hostname, else the truncated pod name.
+func hostname(p *v1.Pod) string {
 	const longest = 63
 	name := p.Name
 	if len(name) > longest {

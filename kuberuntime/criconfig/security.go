@@ -17,9 +17,9 @@ type ImageUser struct {
 	Name string
 }
 
-// VerifyNonRoot returns an error for a container with runAsNonRoot that would run as root or as an unknown user. It is
+// verifyNonRoot returns an error for a container with runAsNonRoot that would run as root or as an unknown user. It is
 // the kubelet's verifyRunAsNonRoot.
-func VerifyNonRoot(p *v1.Pod, c *v1.Container, image ImageUser) error {
+func verifyNonRoot(p *v1.Pod, c *v1.Container, image ImageUser) error {
 	sc := effective(p, c)
 	if !ptr.Deref(sc.RunAsNonRoot, false) {
 		return nil

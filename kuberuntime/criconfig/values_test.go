@@ -31,7 +31,7 @@ func TestQoSAndOOMScore(t *testing.T) {
 		if got := QoS(p); got != c.qos {
 			t.Errorf("%s: got %s, want %s", c.resources, got, c.qos)
 		}
-		if got := OOMScore(p, &p.Spec.Containers[0], gib); got != c.score {
+		if got := oomScore(p, &p.Spec.Containers[0], gib); got != c.score {
 			t.Errorf("%s: got score %d, want %d", c.resources, got, c.score)
 		}
 	}
@@ -46,7 +46,7 @@ func TestOOMScoreBesideOthers(t *testing.T) {
   initContainers: [{name: side, image: busybox, restartPolicy: Always}, {name: init, image: busybox}]
   containers: [{name: a, image: busybox, resources: {requests: {memory: 512Mi}}}, {name: b, image: busybox, resources: {requests: {memory: 256Mi}}}]`)
 	for i, want := range []int64{750, 999} {
-		if got := OOMScore(p, &p.Spec.InitContainers[i], gib); got != want {
+		if got := oomScore(p, &p.Spec.InitContainers[i], gib); got != want {
 			t.Errorf("%s: got %d, want %d", p.Spec.InitContainers[i].Name, got, want)
 		}
 	}
@@ -79,7 +79,7 @@ func TestVerifyNonRoot(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			container := &v1.Container{Name: "main", SecurityContext: &v1.SecurityContext{RunAsNonRoot: &yes, RunAsUser: c.run}}
-			err := VerifyNonRoot(&v1.Pod{Spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{}}}, container, c.image)
+			err := verifyNonRoot(&v1.Pod{Spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{}}}, container, c.image)
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
@@ -89,7 +89,7 @@ func TestVerifyNonRoot(t *testing.T) {
 
 func TestPodDNS(t *testing.T) {
 	t.Parallel()
-	host := ParseResolv("# comment\nnameserver 192.0.2.53\nsearch old\nsearch a b\noptions ndots:1 rotate\nnameserver ::1\n")
+	host := parseResolv("# comment\nnameserver 192.0.2.53\nsearch old\nsearch a b\noptions ndots:1 rotate\nnameserver ::1\n")
 	if diff := cmp.Diff(DNS{Servers: []string{"192.0.2.53", "::1"}, Searches: []string{"a", "b"}, Options: []string{"ndots:1", "rotate"}}, host); diff != "" {
 		t.Fatal(diff)
 	}
@@ -109,7 +109,7 @@ func TestPodDNS(t *testing.T) {
 	}
 	for _, c := range cases {
 		p, _ := parse(t, c.spec+tail)
-		if diff := cmp.Diff(c.want, PodDNS(p, c.host), protocmp.Transform()); diff != "" {
+		if diff := cmp.Diff(c.want, podDNS(p, c.host), protocmp.Transform()); diff != "" {
 			t.Errorf("%s: %s", c.name, diff)
 		}
 	}
@@ -134,11 +134,11 @@ func TestHostname(t *testing.T) {
 	t.Parallel()
 	p, _ := parse(t, "  containers: [{name: main, image: busybox}]")
 	p.Name = strings.Repeat("a", 62) + ".b"
-	if got := Hostname(p); got != strings.Repeat("a", 62) {
+	if got := hostname(p); got != strings.Repeat("a", 62) {
 		t.Errorf("got %q", got)
 	}
 	p.Spec.Hostname = "box"
-	if got := Hostname(p); got != "box" {
+	if got := hostname(p); got != "box" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -155,7 +155,7 @@ func TestHugePages(t *testing.T) {
 	} {
 		p, _ := parse(t, "  containers: [{name: main, image: busybox, resources: {limits: "+limits+"}}]")
 		var got []string
-		for _, l := range Resources(p, &p.Spec.Containers[0], host).GetHugepageLimits() {
+		for _, l := range resources(p, &p.Spec.Containers[0], host).GetHugepageLimits() {
 			got = append(got, fmt.Sprintf("%s=%d", l.GetPageSize(), l.GetLimit()))
 		}
 		if diff := cmp.Diff(want, strings.Join(got, " ")); diff != "" {
