@@ -556,7 +556,6 @@ func TestOwnVolumesAreRelabelled(t *testing.T) {
 	}
 }
 
-// TestClaim: the directory of a claim is outside the pod's directory, is writable for every user, and keeps its files.
 // TestClaimsGetTheGroup changes the files of a claim that another pod has written, by the pod's fsGroup and its policy.
 func TestClaimsGetTheGroup(t *testing.T) {
 	t.Parallel()
@@ -620,6 +619,7 @@ func TestClaimsGetTheGroup(t *testing.T) {
 	}
 }
 
+// TestClaim: the directory of a claim is outside the pod's directory, is writable for every user, and keeps its files.
 func TestClaim(t *testing.T) {
 	t.Parallel()
 	m, claims := maker(t), t.TempDir()
