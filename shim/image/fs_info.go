@@ -37,9 +37,9 @@ func (s *Service) ImageFsInfo(ctx context.Context, _ *runtimeapi.ImageFsInfoRequ
 }
 
 func (s *Service) layerBytes(ctx context.Context, store string) (int64, error) {
-	images, err := s.Engine.ImageList(ctx, image.ListOptions{})
+	images, err := s.list(ctx, image.ListOptions{})
 	if err != nil {
-		return 0, fmt.Errorf("list images: %w", err)
+		return 0, err
 	}
 	if ownStore(store, images) {
 		if sizes, err := layerSizes(store); err == nil {

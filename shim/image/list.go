@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
 	"github.com/docker/docker/api/types/image"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -15,9 +16,9 @@ import (
 
 // ListImages filters by itself, because the engine cannot filter by id or digest.
 func (s *Service) ListImages(ctx context.Context, r *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
-	summaries, err := s.Engine.ImageList(ctx, image.ListOptions{})
+	summaries, err := s.list(ctx, image.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("list images: %w", err)
+		return nil, err
 	}
 	wanted := r.GetFilter().GetImage().GetImage()
 	out := &runtimeapi.ListImagesResponse{Images: make([]*runtimeapi.Image, 0, len(summaries))}
@@ -30,6 +31,18 @@ func (s *Service) ListImages(ctx context.Context, r *runtimeapi.ListImagesReques
 		out.Images = append(out.Images, i)
 	}
 	return out, nil
+}
+
+// list retries while another client removes an image, because the containerd image store then fails the whole list.
+func (s *Service) list(ctx context.Context, o image.ListOptions) (images []image.Summary, err error) {
+	err = untilRemoved(ctx, func() (bool, error) {
+		images, err = s.Engine.ImageList(ctx, o)
+		return !errdefs.IsNotFound(err), err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list images: %w", err)
+	}
+	return images, nil
 }
 
 func (s *Service) pinned(i *runtimeapi.Image) bool {

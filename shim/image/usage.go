@@ -43,15 +43,15 @@ func (s *Service) Usage(ctx context.Context, times bool) (*Usage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask the docker engine for its root directory: %w", err)
 	}
-	images, err := s.Engine.ImageList(ctx, image.ListOptions{})
+	images, err := s.list(ctx, image.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("list images: %w", err)
+		return nil, err
 	}
 	u := &Usage{}
 	store := filepath.Join(info.DockerRootDir, "image", info.Driver)
 	if !ownStore(store, images) || u.readLayers(store, images) != nil {
-		if images, err = s.Engine.ImageList(ctx, image.ListOptions{SharedSize: true}); err != nil {
-			return nil, fmt.Errorf("list images and what they share: %w", err)
+		if images, err = s.list(ctx, image.ListOptions{SharedSize: true}); err != nil {
+			return nil, err
 		}
 		u = mergedLayers(images)
 	}
