@@ -126,6 +126,35 @@ func TestPullDeadlineWaitsForUnpacking(t *testing.T) {
 	})
 }
 
+// TestPullIntoTheContainerdStore checks a pull whose messages end with the downloads. The engine unpacks the layers after
+// that.
+func TestPullIntoTheContainerdStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe()
+		s := New(Options{Engine: pipedPull{enginetest.NewMemory(), r}, PullProgressDeadline: time.Minute})
+		done := make(chan error, 1)
+		var got []string
+		go func() {
+			done <- s.pull(t.Context(), "a:b", "", func(p Progress) { got = append(got, p.ID+" "+p.Status) })
+		}()
+		for _, m := range []string{"v1 Pulling from a", "a Pulling fs layer", "b Pulling fs layer", "b Download complete", "a Download complete"} {
+			id, status, _ := strings.Cut(m, " ")
+			if _, err := fmt.Fprintf(w, `{"id":%q,"status":%q}`, id, status); err != nil {
+				t.Fatalf("%s: %v", m, err)
+			}
+		}
+		time.Sleep(time.Hour)
+		w.Close()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"a Pull complete", "b Pull complete"}, got[5:]); diff != "" {
+			t.Errorf("messages after the engine's (-want +got):\n%s", diff)
+		}
+	})
+}
+
 func TestPinnedAndInUse(t *testing.T) {
 	t.Parallel()
 	e := enginetest.NewMemory()
@@ -230,5 +259,45 @@ func TestNamesOfBuiltInImages(t *testing.T) {
 	}
 	if _, err := e.ImageInspect(t.Context(), other); err != nil {
 		t.Errorf("the other name: %v", err)
+	}
+}
+
+// TestListWhileAnImageIsRemoved checks lists during a removal, which fail as a whole in the containerd image store.
+func TestListWhileAnImageIsRemoved(t *testing.T) {
+	t.Parallel()
+	m := enginetest.NewMemory()
+	m.AddImage("test.example/app:v1")
+	s := New(Options{Engine: m})
+	for name, list := range map[string]func() error{
+		"ListImages": func() error {
+			r, err := s.ListImages(t.Context(), &runtimeapi.ListImagesRequest{})
+			if err == nil && len(r.GetImages()) != 1 {
+				t.Errorf("got %v", r)
+			}
+			return err
+		},
+		"ImageFsInfo": func() error {
+			_, err := s.ImageFsInfo(t.Context(), &runtimeapi.ImageFsInfoRequest{})
+			return err
+		},
+		"Usage": func() error {
+			_, err := s.Usage(t.Context(), false)
+			return err
+		},
+	} {
+		failures := 1
+		m.Fail("ImageList", func(context.Context) error {
+			if failures--; failures < 0 {
+				return nil
+			}
+			return fmt.Errorf("failed to get rootfs of image test.example/gone:v1: content digest %s: %w", digest, errdefs.ErrNotFound)
+		})
+		if err := list(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	m.Fail("ImageList", func(context.Context) error { return errdefs.ErrUnavailable })
+	if _, err := s.ListImages(t.Context(), &runtimeapi.ListImagesRequest{}); !errdefs.IsUnavailable(err) {
+		t.Errorf("got %v, want the engine's error", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -73,21 +74,23 @@ func (s *Service) pull(ctx context.Context, ref, auth string, report func(Progre
 	defer deadline.Stop()
 	body, err := s.Engine.ImagePull(ctx, ref, image.PullOptions{RegistryAuth: auth})
 	if err == nil {
-		// The engine reports nothing while it unpacks a large file.
-		busy := map[string]bool{} // layers being unpacked
+		layers := map[string]string{} // last status by layer
 		err = readProgress(body, func(p Progress) {
-			if p.Status == "Extracting" || p.Status == "Verifying Checksum" {
-				busy[p.ID] = true
-			} else {
-				delete(busy, p.ID)
+			if p.ID != "" && !strings.HasPrefix(p.Status, "Pulling from ") { // which has the tag as id
+				layers[p.ID] = p.Status
 			}
-			if len(busy) > 0 {
+			if unpacking(layers) {
 				deadline.Stop()
 			} else {
 				deadline.Reset(s.PullProgressDeadline)
 			}
 			report(p)
 		})
+		for _, id := range slices.Sorted(maps.Keys(layers)) {
+			if err == nil && layers[id] == downloaded {
+				report(Progress{ID: id, Status: "Pull complete"})
+			}
+		}
 		err = errors.Join(err, body.Close())
 	}
 	if err == nil {
@@ -97,6 +100,27 @@ func (s *Service) pull(ctx context.Context, ref, auth string, report func(Progre
 		return fmt.Errorf("pull image %s: %w", ref, cause)
 	}
 	return pullError(ref, err)
+}
+
+// downloaded is the last status of a layer with the containerd image store, and with others the status before Extracting.
+const downloaded = "Download complete"
+
+// unpacking reports whether the engine unpacks layers and may send no messages for a long time: it says so of a layer,
+// or all layers are downloaded.
+func unpacking(layers map[string]string) bool {
+	some, all := false, true
+	for _, status := range layers {
+		switch status {
+		case "Extracting", "Verifying Checksum":
+			return true
+		case downloaded:
+			some = true
+		case "Pull complete", "Already exists":
+		default:
+			all = false
+		}
+	}
+	return some && all
 }
 
 type Progress struct {
