@@ -8,12 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/docker/docker/api/types/versions"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/testing/protocmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/api"
 	"github.com/crishim/crishim/internal/test"
 )
 
@@ -529,6 +531,18 @@ func TestRuntimeHandler(t *testing.T) {
 	}
 }
 
+// TestConsoleSizeOnEngine checks the size that the first program of a terminal sees. Engines before API 1.42 set none.
+func TestConsoleSizeOnEngine(t *testing.T) {
+	t.Parallel()
+	c := newCRI(t)
+	config := shell("size", `[ "$(stty size 2>/dev/null)" = "33 101" ]`)
+	config.Tty, config.Annotations = true, map[string]string{api.AnnotationConsoleSize: "33x101"}
+	sized := c.exited(t, c.pod(t, nil).start(t, config)).GetExitCode() == 0
+	if want := versions.GreaterThanOrEqualTo(c.engine.ClientVersion(), "1.42"); sized != want {
+		t.Errorf("the first program sees the size: %t, want %t", sized, want)
+	}
+}
+
 // TestImageMount needs no engine support: on an old engine the mount is a volume made of the image's layers.
 func TestImageMount(t *testing.T) {
 	t.Parallel()
@@ -542,6 +556,12 @@ func TestImageMount(t *testing.T) {
 	config.Mounts = []*runtimeapi.Mount{
 		{ContainerPath: "/img", Readonly: true, Image: &runtimeapi.ImageSpec{Image: testImage}},
 		{ContainerPath: "/sub", Readonly: true, Image: &runtimeapi.ImageSpec{Image: testImage}, ImageSubPath: "etc"},
+	}
+	if !mountsImages(t, c) {
+		if _, err := p.tryCreate(t, config); status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "need Docker Engine 28") {
+			t.Errorf("an engine that cannot mount images: got %v, want Unimplemented", err)
+		}
+		return
 	}
 	id := p.start(t, config)
 	test.Until(t, "the output", func() bool { return strings.Contains(c.logs(t, id), "it runs") })

@@ -59,7 +59,7 @@ func Run(ctx context.Context, url string, s Streams, o Options) error {
 	defer end(nil)
 	x := &session{Streams: s, o: o, term: newTerminal(s)}
 	defer x.watchSignals(end)()
-	ch, err := openChannels(ctx, url, s, windowSize(s), o)
+	ch, err := openChannels(ctx, url, s, WindowSize(s), o)
 	if err != nil {
 		return orSignal(ctx, err)
 	}
@@ -137,7 +137,7 @@ func (x *session) detach(ctx context.Context) error {
 
 func (x *session) resized() {
 	if ch := x.ch.Load(); ch != nil {
-		_ = ch.setSize(windowSize(x.Streams)) // a broken connection is reported elsewhere
+		_ = ch.setSize(WindowSize(x.Streams)) // a broken connection is reported elsewhere
 	}
 }
 
@@ -162,7 +162,7 @@ type channels struct {
 	close          func()         // closes the session in any state
 }
 
-func (c *channels) setSize(s size) error {
+func (c *channels) setSize(s Size) error {
 	if c.resize == nil || s.Width == 0 || s.Height == 0 {
 		return nil
 	}
@@ -172,12 +172,12 @@ func (c *channels) setSize(s size) error {
 	return nil
 }
 
-// size is a terminal size. The field names are those of the protocol.
-type size struct {
+// Size is a terminal size. The field names are those of the protocol.
+type Size struct {
 	Width, Height uint16
 }
 
-func openChannels(ctx context.Context, raw string, s Streams, first size, o Options) (*channels, error) {
+func openChannels(ctx context.Context, raw string, s Streams, first Size, o Options) (*channels, error) {
 	u, err := completeURL(raw)
 	if err != nil {
 		return nil, err

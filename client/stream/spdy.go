@@ -32,7 +32,7 @@ const (
 
 // openSPDY dials and creates exactly the requested streams; the server waits until it has all of them. Protocol version
 // 4 is the first that carries the exit status, and every CRI runtime has it.
-func openSPDY(ctx context.Context, u *url.URL, s Streams, first size, o Options) (*channels, error) {
+func openSPDY(ctx context.Context, u *url.URL, s Streams, first Size, o Options) (*channels, error) {
 	conn, err := dialSPDY(ctx, u, o, remotecommand.StreamProtocolV4Name)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func openSPDY(ctx context.Context, u *url.URL, s Streams, first size, o Options)
 	return ch, nil
 }
 
-func (c *channels) createSPDY(ctx context.Context, conn *spdyConn, s Streams, first size) (err error) {
+func (c *channels) createSPDY(ctx context.Context, conn *spdyConn, s Streams, first Size) (err error) {
 	create := func(kind string, wanted bool) (st httpstream.Stream) {
 		if !wanted || err != nil {
 			return nil

@@ -52,17 +52,17 @@ func terminals(s Streams) []uintptr {
 	return fds
 }
 
-// windowSize returns the terminal's size, or zero if no stream is a terminal.
-func windowSize(s Streams) size {
+// WindowSize returns the size of the streams' terminal, or zero if no stream is a terminal.
+func WindowSize(s Streams) Size {
 	if !s.TTY {
-		return size{}
+		return Size{}
 	}
 	for _, fd := range terminals(s) {
 		if w, err := term.GetWinsize(fd); err == nil && w.Width > 0 && w.Height > 0 {
-			return size{Width: w.Width, Height: w.Height}
+			return Size{Width: w.Width, Height: w.Height}
 		}
 	}
-	return size{}
+	return Size{}
 }
 
 // raw passes each key to the remote side and its output unchanged to the screen, because the remote terminal already

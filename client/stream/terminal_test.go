@@ -308,7 +308,7 @@ func TestWindowSizeOfAnOutputThatIsListenedTo(t *testing.T) {
 	if err := pty.Setsize(master, &pty.Winsize{Rows: 12, Cols: 34}); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := windowSize(Streams{Out: around{tty}, TTY: true}), (size{Width: 34, Height: 12}); got != want {
+	if got, want := WindowSize(Streams{Out: around{tty}, TTY: true}), (Size{Width: 34, Height: 12}); got != want {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -54,7 +54,7 @@ func (w *wsWriter) Close() error {
 	return nil
 }
 
-func openWebSocket(ctx context.Context, u *url.URL, s Streams, first size, o Options) (*channels, error) {
+func openWebSocket(ctx context.Context, u *url.URL, s Streams, first Size, o Options) (*channels, error) {
 	conn, err := dialWebSocket(ctx, u, o)
 	if err != nil {
 		return nil, err

@@ -17,6 +17,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/api"
 	"github.com/crishim/crishim/internal/kube"
 )
 
@@ -103,6 +104,9 @@ func (o *runOptions) run(ctx context.Context, printer *cli.Printer, connector *c
 	if o.podRef == "" {
 		cli.CompletePod(o.pod)
 		o.labelAsKubelet()
+	}
+	if size := stream.WindowSize(o.session.Streams(printer)); o.image != "" && size != (stream.Size{}) {
+		o.container.Annotations[api.AnnotationConsoleSize] = fmt.Sprintf("%dx%d", size.Height, size.Width)
 	}
 	if o.dryRun {
 		completeContainer(o.container, o.pod)

@@ -96,6 +96,7 @@ func (o *runOptions) completeOneLine(c *urfave.Context, args []string) error {
 	o.pod.Linux = &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{Privileged: o.security.Privileged}}
 	o.container.Metadata, o.container.Labels = &runtimeapi.ContainerMetadata{Name: container}, o.labels
 	o.container.Image, o.container.Args = &runtimeapi.ImageSpec{Image: o.image}, args
+	o.container.Annotations = map[string]string{}
 	o.container.Stdin, o.container.StdinOnce, o.container.Tty = o.session.Stdin, o.session.Stdin, o.session.TTY
 	if o.network == "host" {
 		o.pod.Hostname = "" // the host's own
@@ -115,7 +116,7 @@ func (o *runOptions) completeOneLine(c *urfave.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		o.container.Annotations = map[string]string{kube.AnnotationPorts: string(ports)}
+		o.container.Annotations[kube.AnnotationPorts] = string(ports)
 	}
 	return o.setUser()
 }

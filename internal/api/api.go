@@ -9,6 +9,10 @@ package api
 // shim of the same user on the machine removes the container.
 const AnnotationTemporary = "io.crishim.temporary"
 
+// AnnotationConsoleSize is the first size of a container's terminal as ROWSxCOLUMNS. CRI has no field for it, and a size
+// that is set after the start comes too late for the first program.
+const AnnotationConsoleSize = "io.crishim.console-size"
+
 // MaxSyncOutput bounds both outputs of an ExecSync together: clients accept messages of 16 MiB, as a kubelet does. The
 // longer output is truncated first.
 const MaxSyncOutput = 16<<20 - 4<<10

@@ -13,6 +13,7 @@ import (
 	"github.com/docker/docker/api/types/mount"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/api"
 	"github.com/crishim/crishim/shim/convert"
 	"github.com/crishim/crishim/shim/internal/lifecycle"
 	"github.com/crishim/crishim/shim/state"
@@ -51,7 +52,9 @@ func makePlan(r *runtimeapi.CreateContainerRequest, f facts) (p lifecycle.Spec, 
 				Owner:       f.owner,
 			}, state.ImageLabels(f.image)),
 		},
-		Host: &container.HostConfig{ShmSize: shmSize, Runtime: f.pod.Detail.HostConfig.Runtime},
+		Host: &container.HostConfig{
+			ShmSize: shmSize, Runtime: f.pod.Detail.HostConfig.Runtime, ConsoleSize: consoleSize(c.GetAnnotations()[api.AnnotationConsoleSize]),
+		},
 	}
 	if p.Config.Env, err = convert.Env(c.GetEnvs()); err != nil {
 		return p, err
@@ -72,6 +75,15 @@ func makePlan(r *runtimeapi.CreateContainerRequest, f facts) (p lifecycle.Spec, 
 	}
 	p.Config.User, p.Host.GroupAdd, err = user.Engine(f.passwd, f.group)
 	return p, err
+}
+
+// consoleSize parses ROWSxCOLUMNS. Engines before API 1.42 ignore the size.
+func consoleSize(text string) [2]uint {
+	var rows, columns uint16
+	if _, err := fmt.Sscanf(text, "%dx%d", &rows, &columns); err != nil {
+		return [2]uint{}
+	}
+	return [2]uint{uint(rows), uint(columns)}
 }
 
 func planResources(p *lifecycle.Spec, r *runtimeapi.CreateContainerRequest, f facts) error {
@@ -202,7 +214,7 @@ func planImageMount(m *runtimeapi.Mount, i image.InspectResponse, f facts) (moun
 	}
 	dirs := layerDirs(i.GraphDriver)
 	if len(dirs) == 0 {
-		return mount.Mount{}, unable("images can be mounted with Docker Engine 28 (API 1.48) or the overlay2 storage driver; this one speaks API %s with %s",
+		return mount.Mount{}, unable("image mounts need Docker Engine 28 (API 1.48) or the overlay2 storage driver; this engine has API %s and %s",
 			f.api, i.GraphDriver.Name)
 	}
 	if m.GetImageSubPath() != "" {

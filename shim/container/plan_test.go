@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/api"
 	"github.com/crishim/crishim/shim/internal/lifecycle"
 	"github.com/crishim/crishim/shim/state"
 )
@@ -58,6 +59,7 @@ func planOf(t *testing.T, api string, change func(*runtimeapi.ContainerConfig)) 
 func TestPlanOnTheWire(t *testing.T) {
 	t.Parallel()
 	p, err := planOf(t, "1.44", func(c *runtimeapi.ContainerConfig) {
+		c.Annotations = map[string]string{api.AnnotationConsoleSize: "24x80"}
 		c.CDIDevices = []*runtimeapi.CDIDevice{{Name: "vendor.com/gpu=0"}}
 		c.Linux.SecurityContext.Apparmor = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: "mine"}
 		c.Linux.SecurityContext.ApparmorProfile = "localhost/old" //nolint:staticcheck // the new field takes precedence
@@ -76,7 +78,7 @@ func TestPlanOnTheWire(t *testing.T) {
 		t.Errorf("identity: got %s, %v", p.Name, p.Config)
 	}
 	want := &container.HostConfig{
-		ShmSize: shmSize, Runtime: "kata", NetworkMode: "container:box", IpcMode: "container:box",
+		ShmSize: shmSize, Runtime: "kata", ConsoleSize: [2]uint{24, 80}, NetworkMode: "container:box", IpcMode: "container:box",
 		SecurityOpt:   []string{"label=level:s0:c1", "apparmor=mine"},
 		MaskedPaths:   []string{},
 		ReadonlyPaths: []string{},
@@ -95,6 +97,15 @@ func TestPlanOnTheWire(t *testing.T) {
 	noted, err := readLimits(p.Config.Labels[state.LabelOwnLimits])
 	if diff := cmp.Diff(map[string]string{"memory.high": "9", "hugetlb.1GB.max": "1073741824"}, noted.Files); diff != "" || err != nil {
 		t.Errorf("noted limits: %v (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestConsoleSize(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][2]uint{"": {}, "24x80": {24, 80}, "24": {}, "x80": {}, "-1x80": {}, "70000x80": {}} {
+		if got := consoleSize(text); got != want {
+			t.Errorf("%q: got %v, want %v", text, got, want)
+		}
 	}
 }
 

@@ -74,6 +74,17 @@ func startOnTerminal(t *testing.T, c *commandTest, args ...string) *terminalTest
 	return p
 }
 
+// TestRunTellsTheSizeOfTheTerminal checks the annotation by which crishim's shim creates the container's terminal.
+func TestRunTellsTheSizeOfTheTerminal(t *testing.T) {
+	for flags, want := range map[string]bool{"-it": true, "-t": true, "-i": false} {
+		p := startOnTerminal(t, withStub(t, stubcri.Options{}), "run", "--dry-run", flags, "app")
+		p.ends(0)
+		if got := strings.Contains(p.screen.String(), `"io.crishim.console-size": "24x80"`); got != want {
+			t.Errorf("%s: got\n%s", flags, p.screen.String())
+		}
+	}
+}
+
 func (p *terminalTest) termios() unix.Termios {
 	p.t.Helper()
 	state, err := unix.IoctlGetTermios(int(p.tty.Fd()), unix.TCGETS)
