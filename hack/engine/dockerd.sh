@@ -33,7 +33,7 @@ install_docker_cli() {
 start_dockerd() {
   [ "$DOCKER_IS_OURS" = 1 ] || return 0
   add_bridge "$DOCKER_BRIDGE"
-  echo '{}' >"$RUN/daemon.json"
+  echo "${CRISHIM_DOCKERD_CONFIG:-{\}}" >"$RUN/daemon.json"
   daemon dockerd dockerd \
     --config-file "$RUN/daemon.json" --data-root "$DATA/docker" --exec-root "$RUN/docker" \
     -H "$DOCKER" --pidfile "$RUN/docker-own.pid" --group "$(id -g)" \

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	goruntime "runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -22,6 +23,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/crishim/crishim/internal/test"
+	"github.com/crishim/crishim/shim/docker"
 )
 
 // TestMain lets this binary be crishim too: the scripts start it under that name or as crictl, so that
@@ -118,11 +120,24 @@ func (r runtime) condition(cond string) (bool, error) {
 	switch cond {
 	case "docker", "containerd":
 		return r.name == cond, nil
+	case "containerd-store":
+		return r.name == "docker" && containerdStore(), nil
 	case "bare":
 		return bareHost(), nil
 	default:
 		return false, fmt.Errorf("unknown condition %q", cond)
 	}
+}
+
+// containerdStore reports whether the Docker engine keeps images in containerd.
+func containerdStore() bool {
+	engine, err := docker.New(docker.Options{})
+	if err != nil {
+		return false
+	}
+	defer engine.Close()
+	info, err := engine.Info(context.Background())
+	return err == nil && slices.Contains(info.DriverStatus, [2]string{"driver-type", "io.containerd.snapshotter.v1"})
 }
 
 // bareHost: no runtime listens where crishim would look by itself.
