@@ -531,6 +531,39 @@ func TestRuntimeHandler(t *testing.T) {
 	}
 }
 
+// TestCDIDevicesOnEngine injects a device by its field and another by an annotation.
+func TestCDIDevicesOnEngine(t *testing.T) {
+	t.Parallel()
+	c := newCRI(t)
+	config := shell("cdi", "echo $FIELD $ANNOTATION")
+	config.CDIDevices = []*runtimeapi.CDIDevice{{Name: "crishim.test/thing=field"}}
+	config.Annotations = map[string]string{"cdi.k8s.io/test": "crishim.test/thing=annotation"}
+	p := c.pod(t, nil)
+	info, err := c.engine.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(info.CDISpecDirs) == 0 {
+		if _, err := p.tryCreate(t, config); status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "CDI") {
+			t.Errorf("an engine without CDI: got %v, want Unimplemented", err)
+		}
+		return
+	}
+	dir := info.CDISpecDirs[len(info.CDISpecDirs)-1]
+	if err := os.Mkdir(dir, 0o755); err == nil {
+		t.Cleanup(func() { os.Remove(dir) })
+	}
+	spec := filepath.Join(dir, "crishim-test.json")
+	t.Cleanup(func() { os.Remove(spec) })
+	if err := os.WriteFile(spec, []byte(`{"cdiVersion": "0.5.0", "kind": "crishim.test/thing", "devices": [
+		{"name": "field", "containerEdits": {"env": ["FIELD=by field"]}}, {"name": "annotation", "containerEdits": {"env": ["ANNOTATION=by annotation"]}}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.output(t, config); got != "by field by annotation\n" {
+		t.Errorf("got %q", got)
+	}
+}
+
 // TestConsoleSizeOnEngine checks the size that the first program of a terminal sees. Engines before API 1.42 set none.
 func TestConsoleSizeOnEngine(t *testing.T) {
 	t.Parallel()

@@ -358,9 +358,10 @@ func seccompProfile(sc *runtimeapi.LinuxContainerSecurityContext) (*runtimeapi.S
 // most containers that users create.
 func needsInfo(r *runtimeapi.CreateContainerRequest) bool {
 	sc, limits := r.GetConfig().GetLinux().GetSecurityContext(), r.GetConfig().GetLinux().GetResources()
+	cdi, _ := convert.CDIDevices(r.GetConfig().GetCDIDevices(), r.GetConfig().GetAnnotations()) // the plan has the error, too
 	const localhost = runtimeapi.SecurityProfile_Localhost
 	return r.GetSandboxConfig().GetLinux().GetCgroupParent() != "" ||
-		len(limits.GetUnified())+len(limits.GetHugepageLimits()) > 0 ||
+		len(limits.GetUnified())+len(limits.GetHugepageLimits())+len(cdi) > 0 ||
 		slices.ContainsFunc(r.GetConfig().GetMounts(), (*runtimeapi.Mount).GetSelinuxRelabel) ||
 		sc.GetSeccomp().GetProfileType() == localhost || sc.GetApparmor().GetProfileType() == localhost ||
 		sc.GetApparmorProfile() != "" || sc.GetSeccompProfilePath() != "" //nolint:staticcheck // old kubelets send them

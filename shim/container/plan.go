@@ -92,12 +92,14 @@ func planResources(p *lifecycle.Spec, r *runtimeapi.CreateContainerRequest, f fa
 	if err != nil {
 		return err
 	}
-	requests, err := convert.CDIDevices(r.GetConfig().GetCDIDevices())
-	if err != nil {
+	requests, err := convert.CDIDevices(r.GetConfig().GetCDIDevices(), r.GetConfig().GetAnnotations())
+	switch {
+	case err != nil:
 		return err
-	}
-	if len(requests) > 0 && !f.speaks("1.44") {
+	case len(requests) > 0 && !f.speaks("1.44"):
 		return unable("CDI devices need Docker Engine 25 (API 1.44), this one speaks API %s", f.api)
+	case len(requests) > 0 && len(f.info.CDISpecDirs) == 0:
+		return unable("the engine has no CDI devices: features.cdi in its daemon.json enables them")
 	}
 	if p.Host.Resources, err = convert.Resources(wanted); err != nil {
 		return err

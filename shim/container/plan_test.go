@@ -21,7 +21,7 @@ import (
 func testFacts(api string) facts {
 	return facts{
 		api:  api,
-		info: system.Info{CgroupDriver: "systemd", CgroupVersion: "2", SecurityOptions: []string{"name=seccomp,profile=default", "name=apparmor"}},
+		info: system.Info{CgroupDriver: "systemd", CgroupVersion: "2", SecurityOptions: []string{"name=seccomp,profile=default", "name=apparmor"}, CDISpecDirs: []string{"/etc/cdi"}},
 		pod: state.FoundSandbox{
 			Sandbox: state.Sandbox{Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "u"}, PID: runtimeapi.NamespaceMode_CONTAINER},
 			Detail: container.InspectResponse{
@@ -219,6 +219,12 @@ func TestPlanRefusals(t *testing.T) {
 	}}}
 	if _, err := makePlan(request, f); !errdefs.IsNotImplemented(err) {
 		t.Errorf("AppArmor where there is none: got %v", err)
+	}
+	f = testFacts("1.44")
+	f.info.CDISpecDirs = nil
+	devices := &runtimeapi.CreateContainerRequest{Config: &runtimeapi.ContainerConfig{Annotations: map[string]string{"cdi.k8s.io/x": "v.com/gpu=0"}}}
+	if _, err := makePlan(devices, f); !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), "features.cdi") {
+		t.Errorf("CDI on an engine that has it off: got %v", err)
 	}
 	f = testFacts("1.41")
 	f.unloaded = true

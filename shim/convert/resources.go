@@ -3,6 +3,7 @@ package convert
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -176,17 +177,32 @@ func Devices(ds []*runtimeapi.Device) ([]container.DeviceMapping, error) {
 	return out, nil
 }
 
-func CDIDevices(ds []*runtimeapi.CDIDevice) ([]container.DeviceRequest, error) {
-	if len(ds) == 0 {
-		return nil, nil
-	}
+// annotationCDI begins the keys of annotations with the CDI devices of device plugins, separated by commas. Kubelets before
+// 1.28 have only these.
+const annotationCDI = "cdi.k8s.io/"
+
+func CDIDevices(ds []*runtimeapi.CDIDevice, annotations map[string]string) ([]container.DeviceRequest, error) {
 	var names []string
 	for _, d := range ds {
-		kind, device, ok := strings.Cut(d.GetName(), "=")
-		if !ok || device == "" || !strings.Contains(kind, "/") {
-			return nil, fmt.Errorf("CDI device %q is not vendor/class=name: %w", d.GetName(), errdefs.ErrInvalidArgument)
-		}
 		names = append(names, d.GetName())
 	}
-	return []container.DeviceRequest{{Driver: "cdi", DeviceIDs: names}}, nil
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		if strings.HasPrefix(key, annotationCDI) {
+			names = append(names, strings.Split(annotations[key], ",")...)
+		}
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	request := container.DeviceRequest{Driver: "cdi"}
+	for _, name := range names {
+		kind, device, ok := strings.Cut(name, "=")
+		if !ok || device == "" || !strings.Contains(kind, "/") {
+			return nil, fmt.Errorf("CDI device %q is not vendor/class=name: %w", name, errdefs.ErrInvalidArgument)
+		}
+		if !slices.Contains(request.DeviceIDs, name) {
+			request.DeviceIDs = append(request.DeviceIDs, name)
+		}
+	}
+	return []container.DeviceRequest{request}, nil
 }

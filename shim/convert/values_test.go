@@ -83,15 +83,20 @@ func TestDevices(t *testing.T) {
 			t.Errorf("%v: got %v", bad, err)
 		}
 	}
-	requests, err := CDIDevices([]*runtimeapi.CDIDevice{{Name: "v.com/gpu=0"}, {Name: "v.com/gpu=1"}})
+	requests, err := CDIDevices([]*runtimeapi.CDIDevice{{Name: "v.com/gpu=0"}}, map[string]string{
+		"cdi.k8s.io/plugin_1": "v.com/gpu=1,v.com/gpu=0", "other": "v.com/gpu=2",
+	})
 	if err != nil || !cmp.Equal(requests, []container.DeviceRequest{{Driver: "cdi", DeviceIDs: []string{"v.com/gpu=0", "v.com/gpu=1"}}}) {
 		t.Errorf("got %v, %v", requests, err)
 	}
-	if got, err := CDIDevices(nil); got != nil || err != nil {
+	if got, err := CDIDevices(nil, map[string]string{"other": "v.com/gpu=2"}); got != nil || err != nil {
 		t.Errorf("none: got %v, %v", got, err)
 	}
-	if _, err := CDIDevices([]*runtimeapi.CDIDevice{{Name: "gpu"}}); !errdefs.IsInvalidArgument(err) {
+	if _, err := CDIDevices([]*runtimeapi.CDIDevice{{Name: "gpu"}}, nil); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("no CDI name: got %v", err)
+	}
+	if _, err := CDIDevices(nil, map[string]string{"cdi.k8s.io/x": ""}); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("an empty annotation: got %v", err)
 	}
 }
 
