@@ -228,6 +228,7 @@ var skips = []string{
 	"cgroup v2", "no FUSE here", "no IPv6 loopback", "this host forbids it", // properties of the kernel and its limits
 	"not on a unix socket", "not behind a unix socket", "engine on a unix socket", // of the engine that was given
 	"kubenet is in use",
+	"the engine cannot mount images",
 	"hack/arm64.sh runs this", // which make verify does
 	`"no " + shell`,           // zsh and fish, which nothing installs
 }
