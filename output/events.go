@@ -96,17 +96,21 @@ type Events struct {
 	names map[string]eventRow // by container id, because a deletion event has no names
 }
 
-// NewEvents returns a writer of events. It writes the header of the table.
-func NewEvents(w io.Writer, o Options) (_ *Events, err error) {
-	e := &Events{w: w, o: o, names: map[string]eventRow{}}
-	if o.Format.Kind == Table || o.Format.Kind == Wide {
-		columns := slices.Clone(eventColumns)
-		if !o.Terminal || o.Crictl {
-			columns[0].width = len("2006-01-02T15:04:05.000Z")
-		}
-		e.table, err = grow(w, nil, columns, o)
+func NewEvents(w io.Writer, o Options) *Events {
+	return &Events{w: w, o: o, names: map[string]eventRow{}}
+}
+
+// Header writes the header of a table. Without it, the first event does: a stream may fail before it has one.
+func (e *Events) Header() (err error) {
+	if e.table != nil || e.o.Format.Kind != Table && e.o.Format.Kind != Wide {
+		return nil
 	}
-	return e, err
+	columns := slices.Clone(eventColumns)
+	if !e.o.Terminal || e.o.Crictl {
+		columns[0].width = len("2006-01-02T15:04:05.000Z")
+	}
+	e.table, err = grow(e.w, nil, columns, e.o)
+	return err
 }
 
 // Known records the names of containers that exist before the first event.
@@ -118,6 +122,9 @@ func (e *Events) Known(containers []*runtimeapi.Container) {
 }
 
 func (e *Events) Write(one *runtimeapi.ContainerEventResponse) error {
+	if err := e.Header(); err != nil {
+		return err
+	}
 	if e.table != nil {
 		return e.table.row(e.named(one), e.o)
 	}

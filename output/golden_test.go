@@ -179,7 +179,8 @@ func TestGolden(t *testing.T) {
 	lateStart.ContainerEventType = runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT
 	events := func(o Options) func(io.Writer) error {
 		return func(w io.Writer) error {
-			table, err := NewEvents(w, o)
+			table := NewEvents(w, o)
+			err := table.Header()
 			for _, e := range []*runtimeapi.ContainerEventResponse{event, gone, ended, lateStart, removed, podStopped} {
 				if err == nil {
 					err = table.Write(e)

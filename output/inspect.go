@@ -1,6 +1,7 @@
 package output
 
 import (
+	"cmp"
 	"io"
 	"strconv"
 	"strings"
@@ -42,10 +43,11 @@ func InspectPods(w io.Writer, rs []*runtimeapi.PodSandboxStatusResponse, o Optio
 	}), []string{"POD ID", "NAMESPACE", "NAME", "STATE", "CREATED", "IP"}, func(w io.Writer, o Options) error { return longPodStatus(w, rs, o) }, o)
 }
 
-// InspectImages writes an object for a single image, otherwise an array.
-func InspectImages(w io.Writer, rs []*runtimeapi.ImageStatusResponse, o Options) error {
+// InspectImages writes an object for a single image, otherwise an array. asked has the names of images that are not to
+// be shown by their first.
+func InspectImages(w io.Writer, rs []*runtimeapi.ImageStatusResponse, asked map[*runtimeapi.ImageStatusResponse]string, o Options) error {
 	return inspect(w, each(rs, func(r *runtimeapi.ImageStatusResponse) inspection {
-		i, name := r.GetImage(), imageReference(r.GetImage())
+		i, name := r.GetImage(), cmp.Or(asked[r], imageReference(r.GetImage()))
 		return inspection{i, r.GetInfo(), i.GetId(), name, []string{shortID(i.GetId(), o), name, size(i.GetSize())}}
 	}), []string{"IMAGE ID", "IMAGE", "SIZE"}, func(w io.Writer, _ Options) error { return longImageStatus(w, rs) }, o)
 }

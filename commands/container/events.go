@@ -81,10 +81,7 @@ func (o *eventsOptions) run(ctx context.Context, printer *cli.Printer, conn *cli
 	if err != nil {
 		return err
 	}
-	table, err := output.NewEvents(printer.Out, o.view.Options)
-	if err != nil {
-		return err
-	}
+	table := output.NewEvents(printer.Out, o.view.Options)
 	table.Known(known)
 	shown := map[string]bool{}
 	for _, event := range past {
@@ -100,9 +97,9 @@ func (o *eventsOptions) run(ctx context.Context, printer *cli.Printer, conn *cli
 		event, err := events.Recv()
 		switch {
 		case ctx.Err() != nil:
-			return cli.ErrFollowed
+			return cli.Join(cli.ErrFollowed, table.Header())
 		case errors.Is(err, io.EOF):
-			return nil
+			return table.Header()
 		case err != nil:
 			return err
 		case podID != "" && event.GetPodSandboxStatus().GetId() != podID, shown[eventKey(event)]:
@@ -112,7 +109,7 @@ func (o *eventsOptions) run(ctx context.Context, printer *cli.Printer, conn *cli
 			return err
 		}
 	}
-	return nil
+	return table.Header()
 }
 
 // known returns the existing containers, whose names the table shows.

@@ -72,7 +72,7 @@ func (o *killOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 		Would: func(c cli.ContainerTarget) string { return "Would send " + o.signal + " to " + c.Called() },
 		Do: func(printer *cli.Printer, c cli.ContainerTarget) error {
 			if o.signal == "SIGKILL" || o.signal == "SIGTERM" || o.signal == "SIGINT" {
-				cli.RecordEnd(printer, o.dirs, conn, c.Object, "crishim kill")
+				cli.RecordEnd(printer, o.dirs, conn, c.Object, "crishim kill -s "+strings.TrimPrefix(o.signal, "SIG"))
 			}
 			id := c.Object.GetId()
 			_, err := conn.Crishim().SignalContainer(ctx, &api.SignalContainerRequest{ContainerId: id, Signal: o.signal})

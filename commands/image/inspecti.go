@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"io"
 	"slices"
 
 	urfave "github.com/urfave/cli/v2"
@@ -55,7 +56,15 @@ func (o *inspectiOptions) run(ctx context.Context, printer *cli.Printer, conn *c
 			refs = append(refs, image.GetId())
 		}
 	}
-	return cli.ShowEach(printer, o.view, output.InspectImages, refs, len(o.refs) == 0, nil, func(ref string) (*runtimeapi.ImageStatusResponse, error) {
-		return cli.ImageStatus(ctx, conn, ref, !o.quiet, true)
+	asked := map[*runtimeapi.ImageStatusResponse]string{}
+	show := func(w io.Writer, images []*runtimeapi.ImageStatusResponse, options output.Options) error {
+		return output.InspectImages(w, images, asked, options)
+	}
+	return cli.ShowEach(printer, o.view, show, refs, len(o.refs) == 0, nil, func(ref string) (*runtimeapi.ImageStatusResponse, error) {
+		res, err := cli.ImageStatus(ctx, conn, ref, !o.quiet, true)
+		if err == nil {
+			asked[res] = tagOf(res.GetImage(), ref)
+		}
+		return res, err
 	})
 }

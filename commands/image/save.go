@@ -2,14 +2,16 @@ package image
 
 import (
 	"context"
+	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	urfave "github.com/urfave/cli/v2"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/internal/imagefile"
 )
 
@@ -52,6 +54,11 @@ func (o *saveOptions) check(in *cli.Invocation, c *urfave.Context) error {
 		return err
 	}
 	o.images = c.Args().Slice()
+	for _, name := range o.images {
+		if strings.ContainsAny(name, "*?") {
+			return &cli.UsageError{Text: fmt.Sprintf("save takes names and ids, not the pattern %q", name), Next: "`crishim images " + argv.ShellWords(name) + "` lists the images that match"}
+		}
+	}
 	if err := o.platforms.check(); err != nil {
 		return err
 	}
@@ -82,14 +89,27 @@ func findImages(ctx context.Context, conn *client.Conn, names []string) ([]strin
 			return err
 		}
 		ref := res.GetImage().GetId()
-		if name, err := imagefile.Name(text); err == nil && slices.ContainsFunc(res.GetImage().GetRepoTags(), func(tag string) bool {
-			full, err := imagefile.Name(tag)
-			return err == nil && full == name
-		}) {
-			ref = name
+		if tagOf(res.GetImage(), text) != "" {
+			if ref, err = imagefile.Name(text); err != nil {
+				return err
+			}
 		}
 		refs = append(refs, ref)
 		return nil
 	})
 	return refs, err
+}
+
+// tagOf returns the tag of an image that a user named, or "" if it was named otherwise.
+func tagOf(image *runtimeapi.Image, name string) string {
+	want, err := imagefile.Name(name)
+	if err != nil {
+		return ""
+	}
+	for _, tag := range image.GetRepoTags() {
+		if full, err := imagefile.Name(tag); err == nil && full == want {
+			return tag
+		}
+	}
+	return ""
 }

@@ -142,7 +142,13 @@ func writeDescription(w io.Writer, f *diagnose.Facts, o output.Options) error {
 	p.summary(d, diagnose.ExplainPod(f, f.Pods[0]))
 	p.pod(d, f.Pods[0].Owner)
 	for _, c := range d.View.Containers {
-		p.container(d, c)
+		var args []string // of a container whose manifest is not known
+		if !d.Recorded && c.Status != nil {
+			if details := f.Pods[0].Containers[c.Status.ID]; details != nil {
+				args = details.Args
+			}
+		}
+		p.container(d, c, args)
 	}
 	p.events(d.Events)
 	_, err := io.WriteString(w, p.text.String())
@@ -268,7 +274,7 @@ const maxCommand = 300
 // ownMounts are in every container of apply and sync.
 var ownMounts = []string{"/etc/hosts", v1.TerminationMessagePathDefault}
 
-func (p *page) container(d *kuberuntime.Description, c plan.ContainerView) {
+func (p *page) container(d *kuberuntime.Description, c plan.ContainerView, args []string) {
 	kind := "Container"
 	switch {
 	case c.Sidecar:
@@ -288,7 +294,7 @@ func (p *page) container(d *kuberuntime.Description, c plan.ContainerView) {
 		}
 	}
 	p.line("Image", "%s", image)
-	command := strings.Join(append(slices.Clone(c.Container.Command), c.Container.Args...), " ")
+	command := strings.Join(slices.Concat(c.Container.Command, c.Container.Args, args), " ")
 	if len(command) > maxCommand {
 		command = command[:maxCommand] + " ..."
 	}

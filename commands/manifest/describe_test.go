@@ -143,7 +143,7 @@ func TestWhatIsWrong(t *testing.T) {
 			described(exited(137, "Error", ""), left, func(d *kuberuntime.Description) {
 				d.Status.Sandboxes[0].State = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
 			}),
-			"State: Stopped, 0/1 ready, 3 restarts\nCause: main exited with status 137 (Error) 10s ago, probably because its pod was stopped",
+			"State: Stopped, 0/1 ready, 3 restarts\nCause: main exited with status 137 (Error) 10s ago, ended by SIGKILL, probably because its pod was stopped",
 		},
 		"a job that is done":    {described(exited(0, "Completed", ""), never), "State: Completed, 0/1 ready, 3 restarts"},
 		"a job that has failed": {described(exited(1, "Error", ""), never), "State: Error, 0/1 ready, 3 restarts\nCause: main exited with status 1 (Error) 10s ago"},

@@ -210,14 +210,15 @@ func (x explainer) signalled(f *Finding, s *pod.ContainerStatus, signal unix.Sig
 		f.Evidence = append(f.Evidence, fmt.Sprintf("the engine noted the end of sandbox %.13s, which nobody asked it to stop", x.p.Status.Sandbox().GetId()))
 	case sent != nil:
 		f.Severity, f.Code = Note, StoppedByUser
+		f.Text += ", ended by " + name
 		f.Evidence = append(f.Evidence, fmt.Sprintf("the engine was asked at %s to send it signal %s: by a stop, a kill, or the engine's own end", clock(sent.Time), sent.Signal))
 	case (signal == unix.SIGTERM || signal == unix.SIGKILL || signal == unix.SIGINT) && !x.sandboxReady():
 		f.Severity, f.Code, f.Probable = Note, StoppedByUser, true
-		f.Text += ", probably because its pod was stopped"
+		f.Text += ", ended by " + name + ", probably because its pod was stopped"
 		f.Evidence = append(f.Evidence, fmt.Sprintf("status %d is that of %s, and the pod's sandbox has ended, too", s.ExitCode, name))
 	case signal == unix.SIGTERM:
 		f.Severity, f.Code, f.Probable = Note, StoppedByUser, true
-		f.Text += ", probably because it was stopped"
+		f.Text += ", ended by " + name + ", probably because it was stopped"
 		f.Evidence = append(f.Evidence, fmt.Sprintf("status %d is that of %s, which a stop sends first", s.ExitCode, name))
 	case signal == unix.SIGKILL && s.Resources.GetLinux().GetMemoryLimitInBytes() > 0 && len(x.f.Node.Unread) > 0:
 		f.Probable = true
