@@ -22,7 +22,7 @@ import (
 
 // Usage is the disk usage of containerd's images. A part is a blob of the content store or a snapshot.
 type Usage struct {
-	Sizes  []int64              // by part
+	Sizes  []int64              // size of each part
 	Images map[string][]int32   // image ids to indices of Sizes
 	Came   map[string]time.Time // image ids to the time of the last pull or load
 	Held   []int32              // indices of parts below the snapshots of containers

@@ -149,9 +149,9 @@ func UID(p *v1.Pod) (types.UID, error) {
 		stripped.Spec.Containers[i].Image = ""
 		stripped.Spec.Containers[i].ImagePullPolicy = ""
 	}
-	stripped.Spec.EphemeralContainers = nil // they join a running pod
+	stripped.Spec.EphemeralContainers = nil // ephemeral containers join a running pod
 	for key := range stripped.Annotations {
-		switch key { // the pod runtime sets them by itself
+		switch key { // set by the pod runtime, not by the manifest
 		case ConfigHashAnnotation, ConfigSeenAnnotation, ConfigSourceAnnotation, ConfigMirrorAnnotation, DirAnnotation, FileAnnotation:
 			delete(stripped.Annotations, key)
 		}
@@ -196,7 +196,7 @@ type ContainerStatus struct {
 	Hash                             uint64
 	RestartCount, Attempt            int
 	Reason, Message                  string
-	RuntimeMessage                   string // without what the container wrote
+	RuntimeMessage                   string // the message without the text that the container wrote
 	LogPath                          string
 	Labels, Annotations              map[string]string
 	Mounts                           []*runtimeapi.Mount

@@ -22,7 +22,7 @@ type Images struct {
 	sizes   []int64
 	parts   map[string][]int32 // indices of sizes, by the image's id
 	holders []int              // number of images with a part; containers on top of a part count once
-	bound   string             // of sums: parts may include or lack the layers that an image shares
+	bound   string             // AtMost or AtLeast if parts include or lack the layers that images share; "": sums are exact
 	used    map[string]bool    // by id; containers outside of pods count, too
 	came    map[string]time.Time
 	active  map[string]string // containerd's snapshots of containers

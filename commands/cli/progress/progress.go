@@ -208,7 +208,7 @@ type pull struct {
 type layer struct {
 	id, status     string
 	done           bool
-	current, total int64 // of the present status
+	current, total int64 // bytes of the layer's current status
 	loaded, size   int64 // bytes of the download
 }
 
@@ -230,7 +230,7 @@ const (
 // add applies a message and reports whether the message finishes a layer.
 func (p *pull) add(m client.PullProgress) bool {
 	if m.Layer == "" || strings.HasPrefix(m.Status, statusPulling) {
-		return false // about the image; the second form has the tag as layer
+		return false // a message about the image, sometimes with its tag in place of a layer
 	}
 	l := p.layers[m.Layer]
 	if l == nil {

@@ -92,9 +92,9 @@ func kindOf(mode fs.FileMode) string {
 
 type unpacker struct {
 	root *os.Root
-	top  *os.File // its directory
+	top  *os.File // the open directory of root
 	o    Options
-	dirs []*tar.Header // whose mode and time are set last, once each
+	dirs []*tar.Header // unpacked directories; finish sets their mode and time
 	seen map[string]int
 
 	disk bounded.Disk

@@ -23,7 +23,7 @@ import (
 // Root is the root directory of a container.
 type Root struct {
 	dir      *os.File
-	uid, gid int // of the container's process, in ids of this machine
+	uid, gid int // the container's user, in ids of this machine
 	uids     idMap
 	gids     idMap
 }

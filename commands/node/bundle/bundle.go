@@ -59,7 +59,7 @@ type Event struct {
 	Attempt  uint32 `json:",omitempty"`
 	ExitCode int32  `json:",omitempty"`
 	Signal   string `json:",omitempty"`
-	Message  string `json:",omitempty"` // as Text
+	Message  string `json:",omitempty"` // omitted like Text
 }
 
 // File is a text of the bundle.

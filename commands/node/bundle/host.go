@@ -119,7 +119,7 @@ func parse(path string, text []byte) (map[string]string, error) {
 // parseTOML reads lines of one key and one value. Table names may be anything, and keys of the list have values of one
 // line.
 func parseTOML(text string, found map[string]string) {
-	quotes := "" // of a value of several lines
+	quotes := "" // closing quotes of a value of several lines
 	for line := range strings.Lines(text) {
 		for _, mark := range []string{`"""`, "'''"} {
 			if quotes == "" && strings.Count(line, mark) == 1 {

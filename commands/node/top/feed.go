@@ -32,13 +32,13 @@ type feed struct {
 	conn   *client.Conn
 	filter *cli.Filter
 	local  bool             // the runtime is on this machine
-	sees   bool             // its files are visible
+	sees   bool             // the files of the runtime's machine are visible
 	asked  chan struct{}    // requests lists at once
 	states map[string]state // of the containers in the last lists
 
-	statuses map[string]*runtimeapi.ContainerStatusResponse // of ended containers, which do not change
+	statuses map[string]*runtimeapi.ContainerStatusResponse // statuses of ended containers, which do not change
 	before   map[string]*runtimeapi.CpuUsage                // by container
-	extras   cli.Extras                                     // disk and processes
+	extras   cli.Extras                                     // disk usage and processes
 	extrasAt time.Time
 	disk     nodeUsage // figures that are rarely read
 	diskAt   time.Time

@@ -48,7 +48,7 @@ type pageTick struct{ page int }
 type text struct {
 	coloured bool // by crishim; else escape sequences are removed
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	lines   []string
 	rest    string // a line without its end
 	version int

@@ -96,7 +96,7 @@ func figuresOf(before *output.Usage, then figures, u output.Usage, elapsed, ofDi
 
 // node is a pod or a container of the tree.
 type node struct {
-	id      string // of the sandbox or the container
+	id      string // id of the sandbox or the container
 	pod     string // the sandbox's id
 	look    output.Look
 	figures figures

@@ -256,7 +256,7 @@ func (m *Model) row(n *node, shown []column, nameWidth int) string {
 	var line strings.Builder
 	selected := n.id == m.selected
 	style := func(s lipgloss.Style, text string) string {
-		if selected { // one look for the whole row
+		if selected { // one style for the whole row
 			return text
 		}
 		return s.Render(text)
