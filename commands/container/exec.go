@@ -50,7 +50,7 @@ func NewExec(in *cli.Invocation) *cli.Verb {
 		Description: cli.WithExamples("The container by name, pod/container, pod or id, or all that the filters choose, one after the other.\n"+
 			"Without a command it opens a shell, if there is a terminal or --stdin. The exit status is the command's; 125 is crishim's own failure,\n"+
 			"126 a command that cannot be run, 127 one that is not found.",
-			"crishim exec web ls -l /", "crishim exec -it web sh", "crishim exec --sync web cat /etc/hostname",
+			"crishim exec web ls -l /", "crishim exec -it web sh", "crishim exec web -c web -- ls /", "crishim exec --sync web cat /etc/hostname",
 			"crishim exec --name '^web' --parallel uptime"),
 		Flags: slices.Concat([]urfave.Flag{
 			cli.BoolFlag(&o.sync, "sync", "use the runtime's ExecSync instead of a stream", "s"),

@@ -50,7 +50,7 @@ func NewLogs(in *cli.Invocation) *cli.Verb {
 		ArgsUsage: "CONTAINER...",
 		Args:      cli.IfFlag("all-containers", cli.Pods, cli.Containers()),
 		Description: cli.WithExamples("Reads the log files of containers, rotated and compressed ones included. The container's stdout goes to stdout, its stderr to stderr. Lines of several containers begin with pod/container, or namespace/pod/container where pods have the same name.",
-			"crishim logs web", "crishim logs -f --tail 10 web", "crishim logs --all-containers web", "crishim logs --since 5m --stream stderr web", "crishim logs -t --label app=web"),
+			"crishim logs web", "crishim logs -f --tail 10 web", "crishim logs web -c web", "crishim logs --previous web", "crishim logs --all-containers web", "crishim logs --since 5m --stream stderr web", "crishim logs -t --label app=web"),
 		Flags: []urfave.Flag{
 			cli.BoolFlag(&o.read.Follow, "follow", "follow until the container ends, and its next attempt if it is restarted at once", "f"),
 			cli.BoolFlag(&o.restarts, "follow-restarts", "follow each next attempt until the pod ends"),

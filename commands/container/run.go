@@ -46,7 +46,7 @@ func NewRun(in *cli.Invocation) *cli.Verb {
 		Description: cli.WithExamples("From an image: in the foreground, with the command's own status, unless --detach. "+
 			"From two configuration files, or one file with two documents: detached, as in crictl; the container's id is printed. "+
 			"If something fails, the container and the pod are removed. --image marks an image that is also a file's name, ./ a file.",
-			"crishim run --rm busybox echo hello", "crishim run --rm -it busybox sh", "crishim run -d --name web -p 8080:80 busybox httpd -f", "crishim run container.json pod.json"),
+			"crishim run --rm busybox echo hello", "crishim run --rm -it busybox sh", "crishim run --rm -e NAME=value -v /srv:/data busybox env", "crishim run -d --name web -p 8080:80 busybox httpd -f", "crishim run container.json pod.json"),
 		Subcommands: []*cli.Verb{cli.NewSchema("run", "container")},
 		// -r is --runtime, as in runp, and -u is --user.
 		Flags: slices.Concat(o.oneLineFlags(in.LookupEnv), cli.Unaliased(o.session.Flags(), "transport"), cli.Unaliased(o.pull.Flags(), "username"), o.pull.ChoiceFlags(), []urfave.Flag{

@@ -50,7 +50,7 @@ func NewWait(in *cli.Invocation) *cli.Verb {
 			"image=REF waits for an image instead, log=REGEX for a line in a container's log. A target that does not exist yet is waited for,\n"+
 			"with a message on stderr, but not with exited and notready. With exited the exit status of each is printed.\n"+
 			"kubectl's condition=Ready, condition=Ready=false and delete are ready, notready and removed.",
-			"crishim wait web", "crishim wait --for running --timeout 30s web", "crishim wait --for ready mypod",
+			"crishim wait web", "crishim wait --for running --timeout 30s web", "crishim wait --for ready mypod", "crishim wait --for=condition=Ready pod/mypod",
 			"crishim wait --exit-code job", "crishim wait --for log=hello web"),
 		Flags: []urfave.Flag{
 			goals,

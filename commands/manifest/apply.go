@@ -48,7 +48,7 @@ func NewApply(in *cli.Invocation) *cli.Verb {
 		Args:      cli.Files,
 		Description: cli.WithExamples("Reads Pods, Deployments and other workloads with the ConfigMaps, Secrets and claims they use, and brings the pods up: volumes, sandbox, init containers, sidecars, hooks. "+
 			"A new image restarts its container; any other change replaces the pod. No process stays behind to restart what ends: crishim sync does that.",
-			"crishim apply web.yaml", "crishim apply --wait -f pods/", "crishim apply --wait=ready -f job.yaml", "crishim apply --dry-run -f web.yaml"),
+			"crishim apply -f web.yaml", "crishim apply --wait -f pods/", "crishim apply --wait=ready -f job.yaml", "crishim apply --dry-run -f web.yaml"),
 		Flags: slices.Concat([]urfave.Flag{
 			manifestFlag(&o.files),
 			recursiveFlag(&o.recursive),

@@ -38,7 +38,7 @@ func NewDescribe(in *cli.Invocation) *cli.Verb {
 		ArgsUsage: "[NAMESPACE/]NAME...",
 		Args:      cli.Pods,
 		Description: cli.WithExamples("Shows why a pod does not run or is not ready, and what it is. Pods of apply and sync are known with their manifest and their events; of others, what runs is shown.",
-			"crishim describe web", "crishim describe -o yaml team/web"),
+			"crishim describe web", "crishim describe pod web", "crishim describe -o yaml team/web"),
 		Flags: append(o.view.Flags(), o.in.NamespaceFlag()),
 		Check: o.check,
 		Run:   o.run,

@@ -31,7 +31,7 @@ func NewPods(in *cli.Invocation) *cli.Verb {
 		Usage: "list pods",
 		Description: cli.WithExamples("Pod sandboxes in every state, newest first. READY counts the containers that run, and in pods of sync and apply those that are ready (?: they are not probed any more), STATE is the pod's by its containers, SANDBOX the sandbox's own. "+
 			"The CRI does not tell init containers from others: those that ended well before another was created are not counted.",
-			"crishim pods", "crishim pods --state ready -q", "crishim pods --namespace '^kube-system$' -o wide"),
+			"crishim pods", "crishim pods --state ready -q", "crishim pods -n kube-system -o wide"),
 		Flags: slices.Concat(o.view.ListFlags(output.PodColumns), o.filter.PodFlags(in), []urfave.Flag{
 			o.filter.DockerFlag("pods", "ready", "notready"),
 			cli.StringFlag(&o.filter.ID, "id", "pods whose id begins with `ID`"),
