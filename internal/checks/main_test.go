@@ -13,7 +13,7 @@ import (
 
 // TestMain runs the tests in the root of the repository.
 func TestMain(m *testing.M) {
-	if err := os.Chdir("../.."); err != nil {
+	if err := test.EnterRoot(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 type atRoot struct{ m *testing.M }
 
 func (a atRoot) Run() int {
-	if err := os.Chdir("../.."); err != nil {
+	if err := test.EnterRoot(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

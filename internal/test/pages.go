@@ -1,11 +1,20 @@
 package test
 
 import (
+	"errors"
+	"flag"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 )
+
+// EnterRoot makes the root of the repository the working directory, before a TestMain runs the tests. Results are then not
+// cached: go test would look for the files that tests read in the package's directory.
+func EnterRoot() error {
+	flag.Parse()
+	return errors.Join(os.Chdir("../.."), flag.Set("test.testlogfile", ""))
+}
 
 // Page returns the text of a file.
 func Page(t testing.TB, name string) string {
