@@ -119,7 +119,7 @@ ContainerConfig
 	log_path                    effect   TestLogLink TestLogOfBothStreams
 	linux                       effect   TestUserAndGroups
 	windows                     refused  TestSparseRequests
-	CDI_devices                 wire     TestPlanOnTheWire TestPlanRefusals
+	CDI_devices                 effect   TestCDIDevicesOnEngine TestPlanOnTheWire TestPlanRefusals
 	stop_signal                 effect   TestStopSignal
 ContainerMetadata
 	name attempt                effect   TestContainerLifeCycle TestCreateTwice
@@ -163,7 +163,7 @@ WindowsCpuGroupAffinity
 WindowsContainerSecurityContext
 	run_as_username credential_spec host_process refused TestSparseRequests
 CDIDevice
-	name                        wire     TestPlanOnTheWire
+	name                        effect   TestCDIDevicesOnEngine TestPlanOnTheWire
 StartContainerRequest
 	container_id                effect   TestContainerLifeCycle
 StopContainerRequest
