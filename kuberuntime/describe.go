@@ -87,6 +87,11 @@ func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error
 	if d.Events, err = ReadEvents(m.o.Dirs, p.UID); err != nil {
 		return nil, err
 	}
+	stops, err := readStops(m.o.Dirs, status.Containers)
+	if err != nil {
+		return nil, err
+	}
+	d.Events = append(d.Events, stops...)
 	probes := d.State.probes
 	if d.Managed {
 		for _, e := range d.Events {

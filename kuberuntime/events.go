@@ -2,6 +2,7 @@ package kuberuntime
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ type Event struct {
 	Pod       string    `json:"pod"`
 	UID       string    `json:"uid"`
 	Container string    `json:"container,omitempty"`
-	ID        string    `json:"id,omitempty"` // of the container that has exited
+	ID        string    `json:"id,omitempty"` // of a container that has exited, or that a user has stopped
 	Warning   bool      `json:"warning,omitempty"`
 	Reason    string    `json:"reason"`
 	Message   string    `json:"message"`
@@ -187,7 +188,7 @@ func podOf(status *pod.Status) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: status.Name, Namespace: status.Namespace, UID: types.UID(status.UID)}}
 }
 
-// halfEventLog bounds each of the two files of a pod's events: the current file and the full file before it.
+// halfEventLog bounds each of the two files of a log of events: the current file and the full file before it.
 const halfEventLog = 128 << 10
 
 // AppendEvent keeps an event in the pod's directory, if there is one.
@@ -195,15 +196,28 @@ func AppendEvent(d pod.Dirs, e Event) error {
 	if !pod.IsUID(e.UID) {
 		return nil
 	}
+	err := appendEvent(eventFiles(d.Pod(e.UID), "events"), e)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// AppendStop keeps that a user has stopped the container e.ID. Pods of runp and of other tools have no directory, so the
+// stops of all pods are in one log.
+func AppendStop(d pod.Dirs, e Event) error {
+	if err := os.MkdirAll(d.Root, 0o750); err != nil {
+		return err
+	}
+	return appendEvent(eventFiles(d.Root, "stops"), e)
+}
+
+func appendEvent(files []string, e Event) error {
 	line, err := json.Marshal(e)
 	if err != nil {
 		return err
 	}
-	files := eventFiles(d, e.UID)
 	f, err := bounded.OpenFile(files[1], os.O_APPEND|os.O_CREATE|os.O_WRONLY|unix.O_NOFOLLOW)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}
@@ -217,16 +231,33 @@ func AppendEvent(d pod.Dirs, e Event) error {
 	return errors.Join(err, f.Close())
 }
 
-// eventFiles returns the files of a pod's events, the older first.
-func eventFiles(d pod.Dirs, uid string) []string {
-	return []string{filepath.Join(d.Pod(uid), "events.1.jsonl"), filepath.Join(d.Pod(uid), "events.jsonl")}
+// eventFiles returns the files of a log of events, the older first.
+func eventFiles(dir, name string) []string {
+	return []string{filepath.Join(dir, name+".1.jsonl"), filepath.Join(dir, name+".jsonl")}
 }
 
-func ReadEvents(d pod.Dirs, uid string) (out []Event, err error) {
+func ReadEvents(d pod.Dirs, uid string) ([]Event, error) {
 	if !pod.IsUID(uid) {
 		return nil, nil
 	}
-	for _, path := range eventFiles(d, uid) {
+	return readEvents(eventFiles(d.Pod(uid), "events"), "")
+}
+
+// readStops returns the stops of a pod's containers, by their ids.
+func readStops(d pod.Dirs, containers []*pod.ContainerStatus) (out []Event, err error) {
+	for _, c := range containers {
+		stops, err := readEvents(eventFiles(d.Root, "stops"), c.ID)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, stops...)
+	}
+	return out, nil
+}
+
+// readEvents reads the events that contain a text.
+func readEvents(files []string, text string) (out []Event, err error) {
+	for _, path := range files {
 		f, err := bounded.Open(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -238,7 +269,7 @@ func ReadEvents(d pod.Dirs, uid string) (out []Event, err error) {
 		lines.Buffer(nil, 1<<20)
 		for lines.Scan() {
 			var e Event
-			if json.Unmarshal(lines.Bytes(), &e) == nil {
+			if bytes.Contains(lines.Bytes(), []byte(text)) && json.Unmarshal(lines.Bytes(), &e) == nil {
 				out = append(out, e)
 			}
 		}

@@ -126,7 +126,7 @@ func TestHostileStateFiles(t *testing.T) {
 		"a directory": func(path string) error { return os.Mkdir(path, 0o700) },
 		"a device":    func(path string) error { return os.Symlink("/dev/zero", path) },
 	} {
-		lock, record, events := stateLockPath(file), recordPath(f.o.Dirs, "u1"), eventFiles(f.o.Dirs, "u1")
+		lock, record, events := stateLockPath(file), recordPath(f.o.Dirs, "u1"), eventFiles(f.o.Dirs.Pod("u1"), "events")
 		second := stateFile(f.o.Dirs, "u1", "another")
 		if err := errors.Join(put(lock), put(record), put(second), put(events[0]), put(events[1])); err != nil {
 			t.Fatal(err)

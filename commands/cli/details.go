@@ -161,15 +161,15 @@ func managedPod(state *kuberuntime.PodState) output.ManagedPod {
 	return p
 }
 
-// RecordEnd records the command that ends a container of sync or apply, so that why does not report a crash.
+// RecordEnd records the command that ends a running container, so that why does not report a crash.
 func RecordEnd(p *Printer, dirs pod.Dirs, conn *client.Conn, c *runtimeapi.Container, command string) {
-	if conn.Remote() != "" {
+	if conn.Remote() != "" || c.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return
 	}
 	labels, name := c.GetLabels(), c.GetMetadata().GetName()
-	err := kuberuntime.AppendEvent(dirs, kuberuntime.Event{
+	err := kuberuntime.AppendStop(dirs, kuberuntime.Event{
 		Time: p.Now(), Namespace: labels[kube.LabelPodNamespace], Pod: labels[kube.LabelPodName], UID: labels[kube.LabelPodUID],
-		Container: name, Reason: kuberuntime.EventKilling, Message: "stopping container " + name + " for " + command,
+		Container: name, ID: c.GetId(), Reason: kuberuntime.EventKilling, Message: "stopping container " + name + " for " + command,
 	})
 	if err != nil {
 		p.Debugf("keep that %s was ended: %v", name, err)

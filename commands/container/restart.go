@@ -122,6 +122,7 @@ func (o *restartOptions) recreate(ctx context.Context, printer *cli.Printer, con
 		defer cancel()
 		return removeByForce(ctx, conn, id, false, 0)
 	}
+	cli.RecordEnd(printer, o.dirs, conn, c, "crishim restart")
 	if _, err := conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: c.GetId(), Timeout: int64(math.Ceil(o.grace.Seconds()))}); cli.UnlessGone(err) != nil {
 		return cli.Join(err, remove())
 	}

@@ -335,6 +335,10 @@ func (x explainer) eventsOf(s *pod.ContainerStatus) []kuberuntime.Event {
 	for _, e := range slices.Backward(x.p.Events) {
 		switch {
 		case e.Container != s.Name:
+		case e.Reason == kuberuntime.EventKilling && e.ID != "": // by a user
+			if e.ID == s.ID && !e.Time.Before(s.StartedAt) {
+				events = append(events, e)
+			}
 		case e.Reason == kuberuntime.EventStarted && later == 0:
 			slices.Reverse(events)
 			return events

@@ -71,7 +71,7 @@ func DefaultDirs(lookupEnv func(string) (string, bool)) Dirs {
 		data, _ := lookupEnv("XDG_DATA_HOME")
 		if data == "" {
 			home, _ := lookupEnv("HOME")
-			data = filepath.Join(home, ".local", "share")
+			data = filepath.Join("/", home, ".local", "share")
 		}
 		root := filepath.Join(data, "crishim")
 		d = Dirs{Root: root, Logs: filepath.Join(root, "logs")}

@@ -68,7 +68,8 @@ type commandTest struct {
 
 	now      func() time.Time // nil: a minute and a half after testNow
 	cluster  *cli.Cluster
-	terminal bool // stdout and stderr are one
+	terminal bool   // stdout and stderr are one
+	answer   string // typed on the terminal, which stdin is then
 }
 
 // withStub is a test against an in-memory runtime.
@@ -113,8 +114,9 @@ func (c *commandTest) runAs(ctx context.Context, name string, args ...string) re
 		c.now = func() time.Time { return testNow.Add(90 * time.Second) }
 	}
 	var out, errs test.Buffer
+	typed := c.answer != ""
 	env := &cli.Process{
-		In: strings.NewReader(c.stdin), Out: io.MultiWriter(&out, writerFunc(c.shown)), Err: &errs,
+		In: strings.NewReader(c.stdin + c.answer), Out: io.MultiWriter(&out, writerFunc(c.shown)), Err: &errs,
 		LookupEnv:       func(key string) (string, bool) { value, ok := vars[key]; return value, ok },
 		Now:             c.now,
 		Version:         "v0.0.0-test",
@@ -122,7 +124,7 @@ func (c *commandTest) runAs(ctx context.Context, name string, args ...string) re
 		StartShim:       c.shim,
 		StatsSecond:     10 * time.Millisecond,
 		Cluster:         c.cluster,
-		OutTerminal:     c.terminal, ErrTerminal: c.terminal,
+		OutTerminal:     c.terminal, ErrTerminal: c.terminal || typed, InTerminal: typed,
 		ConnectTimeout: time.Minute, // on a busy machine the usual 2 s are not always enough
 	}
 	code := commands.Main(ctx, append([]string{name}, args...), env)

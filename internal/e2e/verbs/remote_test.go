@@ -70,7 +70,7 @@ func TestRemoteRuntimeTouchesNoLocalFile(t *testing.T) {
 			own := local(filepath.Join(ownLogs, "web.log"), "")
 			kept := filepath.Join(c.vars["CRISHIM_ROOT"], "pods", uid)
 			local(filepath.Join(kept, "state-1.json"), `{"sandbox":"`+pod+`","reason":"DeadlineExceeded"}`)
-			events := filepath.Join(kept, "events.jsonl")
+			events := filepath.Join(c.vars["CRISHIM_ROOT"], "stops.jsonl")
 			exists := func(path string) bool {
 				_, err := os.Stat(path)
 				return err == nil

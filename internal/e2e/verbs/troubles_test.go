@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -203,15 +204,19 @@ func TestDeleteMany(t *testing.T) {
 	c.stdin = ""
 	c.stub.AddPod("default", "web0") // another tool's
 	for _, s := range []struct {
-		args, err  string
-		code, left int
+		args, answer, err string
+		code, left        int
 	}{
-		{"-l app=a web2", "not several of them", 2, 6},
-		{"-l app=none", "no pods to delete", 0, 6},
-		{"-l app=a", "", 0, 4},
-		{"--all", "there is no terminal to ask on\nhint: `--yes`", 1, 4},
-		{"--all --yes", "", 0, 2},
+		{"-l app=a web2", "", "not several of them", 2, 6},
+		{"-l app=none", "", "no pods to delete", 0, 6},
+		{"-l app=a", "", "", 0, 4},
+		{"--all", "", "there is no terminal to ask on\nhint: `--yes`", 1, 4},
+		{"--all", "\n", "Delete default/web2, default/web3 with their volumes and logs? [y/N] crishim: nothing is deleted\n", 1, 4},
+		{"--all", "n\n", "[y/N] crishim: nothing is deleted\n", 1, 4},
+		{"--all", "y\n", "[y/N] ", 0, 2},
+		{"--all --yes", "", "no pods to delete", 0, 2},
 	} {
+		c.answer = s.answer
 		got := c.run(append([]string{"delete"}, strings.Fields(s.args)...)...)
 		if pods, _ := c.stub.Left(); got.code != s.code || pods != s.left || !strings.Contains(got.err, s.err) {
 			t.Errorf("%s: %+v, %d pods are left", s.args, got, pods)
@@ -272,10 +277,24 @@ func TestWhyOfManyPods(t *testing.T) {
 	}
 }
 
-// TestWhyOfAStop: what a user has ended is no crash, whichever signal it took.
+// TestWhyOfAStop: what a user has ended is no crash, whichever signal it took and whoever made the pod. A container that
+// had ended before has crashed.
 func TestWhyOfAStop(t *testing.T) {
 	t.Parallel()
 	c := podTest(t)
+	c.now = time.Now // the clock of the containers
+	stopped := c.stub.AddContainer(c.stub.AddPod("default", "stopped"), "main")
+	crashed := c.stub.AddContainer(c.stub.AddPod("default", "crashed"), "main")
+	c.stub.Exit(crashed, 137)
+	if got := c.run("stop", stopped, crashed); got.code != 0 {
+		t.Fatalf("stop: %+v", got)
+	}
+	if got := c.run("why", "-o", "json", "stopped"); !strings.Contains(got.out, `"code": "stopped"`) || !strings.Contains(got.out, "crishim stop") {
+		t.Errorf("why: %+v", got)
+	}
+	if got := c.run("why", "-o", "json", "crashed"); !strings.Contains(got.out, `"code": "ended-by-signal"`) || strings.Contains(got.out, "crishim stop") {
+		t.Errorf("why of one that had ended before: %+v", got)
+	}
 	c.stdin = applyPod1
 	for _, line := range []string{"apply -f -", "stop web"} {
 		if got := c.run(strings.Fields(line)...); got.code != 0 {
