@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
@@ -24,10 +25,17 @@ func hostPorts(p *v1.Pod) (out []v1.ContainerPort) {
 	return out
 }
 
-// takeHostPorts refuses a pod whose host ports another pod has, as the kubelet's admission does: CNI's portmap would give
+// ContainerPorts returns the ports of a sandbox as a manifest has them.
+func ContainerPorts(of []*runtimeapi.PortMapping) (out []v1.ContainerPort) {
+	for _, m := range of {
+		out = append(out, v1.ContainerPort{HostIP: m.GetHostIp(), HostPort: m.GetHostPort(), ContainerPort: m.GetContainerPort(), Protocol: v1.Protocol(m.GetProtocol().String())})
+	}
+	return out
+}
+
+// TakeHostPorts refuses a pod whose host ports another pod has, as the kubelet's admission does: CNI's portmap would give
 // the port to both. Until release, other pods of this runtime wait.
-func (m *Manager) takeHostPorts(ctx context.Context, p *v1.Pod) (release func() error, err error) {
-	wanted := hostPorts(p)
+func (m *Manager) TakeHostPorts(ctx context.Context, uid string, wanted []v1.ContainerPort) (release func() error, err error) {
 	if len(wanted) == 0 {
 		return func() error { return nil }, nil
 	}
@@ -41,7 +49,7 @@ func (m *Manager) takeHostPorts(ctx context.Context, p *v1.Pod) (release func() 
 	}
 	others, err := m.GetPods(ctx, false)
 	for _, other := range others {
-		if other.UID == string(p.UID) {
+		if other.UID == uid {
 			continue
 		}
 		for _, taken := range m.takenPorts(ctx, other) {
@@ -57,10 +65,24 @@ func (m *Manager) takeHostPorts(ctx context.Context, p *v1.Pod) (release func() 
 	return release, nil
 }
 
-// takenPorts returns the host ports of a pod by its manifest, or by the annotations that a kubelet gives containers.
+// takenPorts returns the host ports of a pod by its manifest, or else by what the runtime tells about its sandboxes and by
+// the annotations that a kubelet gives containers.
 func (m *Manager) takenPorts(ctx context.Context, p *pod.Pod) (out []v1.ContainerPort) {
 	if record, own := m.ownRecord(ctx, p.UID); own {
 		return hostPorts(record.Pod)
+	}
+	for _, s := range p.Sandboxes {
+		if s.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
+			continue
+		}
+		resp, err := m.runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: s.GetId(), Verbose: true})
+		var info struct {
+			Config       *runtimeapi.PodSandboxConfig `json:"config"`       // containerd's
+			PortMappings []*runtimeapi.PortMapping    `json:"portMappings"` // crishim's
+		}
+		if err == nil && json.Unmarshal([]byte(resp.GetInfo()["info"]), &info) == nil {
+			out = append(out, ContainerPorts(slices.Concat(info.Config.GetPortMappings(), info.PortMappings))...)
+		}
 	}
 	for _, c := range p.Containers {
 		var ports []v1.ContainerPort
@@ -75,5 +97,5 @@ func protocolOf(p v1.ContainerPort) v1.Protocol { return cmp.Or(p.Protocol, v1.P
 
 func samePort(a, b v1.ContainerPort) bool {
 	anywhere := func(ip string) bool { return ip == "" || ip == "0.0.0.0" || ip == "::" }
-	return a.HostPort == b.HostPort && protocolOf(a) == protocolOf(b) && (a.HostIP == b.HostIP || anywhere(a.HostIP) || anywhere(b.HostIP))
+	return a.HostPort > 0 && a.HostPort == b.HostPort && protocolOf(a) == protocolOf(b) && (a.HostIP == b.HostIP || anywhere(a.HostIP) || anywhere(b.HostIP))
 }

@@ -33,6 +33,9 @@ func TestHostPortsHaveOnePod(t *testing.T) {
 	f.stub.AddContainer(foreign, "c", func(c *runtimeapi.ContainerConfig) {
 		c.Annotations = map[string]string{pod.PortsAnnotation: `[{"hostPort": 443, "containerPort": 443, "protocol": "TCP"}]`}
 	})
+	f.stub.AddPod("default", "plain", func(c *runtimeapi.PodSandboxConfig) { // the runtime tells the ports of its sandbox alone
+		c.PortMappings = []*runtimeapi.PortMapping{{ContainerPort: 80, HostPort: 8443}, {ContainerPort: 81}}
+	})
 	for i, c := range []struct{ port, taken string }{
 		{"hostPort: 8080", ""},
 		{"hostPort: 8080", "host port 8080/TCP is taken by pod default/p0"},
@@ -41,6 +44,7 @@ func TestHostPortsHaveOnePod(t *testing.T) {
 		{"hostPort: 8081, hostIP: 127.0.0.1", ""},
 		{"hostPort: 8081, hostIP: 127.0.0.2", ""},
 		{"hostPort: 443", "host port 443/TCP is taken by pod kube-system/proxy"},
+		{"hostPort: 8443", "host port 8443/TCP is taken by pod default/plain"},
 	} {
 		if err := up(fmt.Sprint("p", i), c.port); (err == nil) != (c.taken == "") || err != nil && err.Error() != c.taken {
 			t.Errorf("%s: got %v, want %q", c.port, err, c.taken)

@@ -109,7 +109,7 @@ func (s *syncing) createSandbox(ctx context.Context) error {
 			return err
 		}
 	}
-	release, err := s.m.takeHostPorts(ctx, s.pod)
+	release, err := s.m.TakeHostPorts(ctx, string(s.pod.UID), hostPorts(s.pod))
 	if err != nil {
 		return err
 	}

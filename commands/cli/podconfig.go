@@ -22,6 +22,8 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli/crifile"
 	"github.com/crishim/crishim/internal/bounded"
+	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/output"
 )
 
@@ -39,7 +41,21 @@ func CompletePod(pod *runtimeapi.PodSandboxConfig) {
 func NewUID() string { return string(uuid.NewUUID()) }
 
 // RunPod creates a pod, with a directory for its logs if the configuration has none.
-func RunPod(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandboxConfig, handler string, opts ...grpc.CallOption) (string, error) {
+func RunPod(ctx context.Context, conn *client.Conn, dirs pod.Dirs, pod *runtimeapi.PodSandboxConfig, handler string, opts ...grpc.CallOption) (id string, err error) {
+	if len(pod.GetPortMappings()) > 0 {
+		o := kuberuntime.ConnOptions(conn)
+		o.Dirs = dirs
+		m, err := kuberuntime.New(ctx, o)
+		if err != nil {
+			return "", err
+		}
+		defer m.Close()
+		release, err := m.TakeHostPorts(ctx, pod.GetMetadata().GetUid(), kuberuntime.ContainerPorts(pod.GetPortMappings()))
+		if err != nil {
+			return "", err
+		}
+		defer func() { err = Join(err, release()) }()
+	}
 	given, before := pod.LogDirectory, ExistingOwnLogs(conn, pod.GetMetadata())
 	if err := completeLogs(conn, pod); err != nil {
 		return "", err

@@ -58,7 +58,7 @@ func (o *debugOptions) createCopy(ctx context.Context, printer *cli.Printer, r *
 			return err
 		}
 	}
-	if r.podID, err = cli.RunPod(ctx, r.conn, r.pod, handler); err != nil {
+	if r.podID, err = cli.RunPod(ctx, r.conn, r.dirs, r.pod, handler); err != nil {
 		return err
 	}
 	r.madePod = true

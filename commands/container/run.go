@@ -19,6 +19,7 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/api"
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 type runOptions struct {
@@ -30,6 +31,7 @@ type runOptions struct {
 	pull      cli.PullOptions
 	withPull  bool
 	cancel    time.Duration
+	dirs      pod.Dirs
 	detach    bool
 	remove    bool
 	dryRun    bool
@@ -38,6 +40,7 @@ type runOptions struct {
 
 func NewRun(in *cli.Invocation) *cli.Verb {
 	o := newRunOptions()
+	o.dirs = in.PodDirs()
 	return &cli.Verb{
 		Name:      "run",
 		Usage:     "run a container in a pod of its own",
@@ -165,7 +168,7 @@ func (r *runner) start(ctx context.Context) (err error) {
 	}
 	limit := cli.Limited(r.cancel)
 	if r.podRef == "" {
-		r.podID, err = cli.RunPod(ctx, r.conn, r.pod, r.handler, limit)
+		r.podID, err = cli.RunPod(ctx, r.conn, r.dirs, r.pod, r.handler, limit)
 		r.madePod = err == nil
 	} else {
 		err = r.joinPod(ctx)

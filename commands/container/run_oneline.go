@@ -15,11 +15,11 @@ import (
 	"github.com/distribution/reference"
 	"github.com/docker/go-units"
 	urfave "github.com/urfave/cli/v2"
-	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/kuberuntime"
 )
 
 // oneLine holds the flags of run IMAGE that are not bound to a field of the two configurations.
@@ -112,22 +112,14 @@ func (o *runOptions) completeOneLine(c *urfave.Context, args []string) error {
 		o.resources.CpuPeriod = cpuPeriod
 	}
 	if len(o.pod.PortMappings) > 0 {
-		ports, err := json.Marshal(containerPorts(o.pod.PortMappings))
+		// apply and sync read the host ports there, as those of a kubelet's pods.
+		ports, err := json.Marshal(kuberuntime.ContainerPorts(o.pod.PortMappings))
 		if err != nil {
 			return err
 		}
 		o.container.Annotations[kube.AnnotationPorts] = string(ports)
 	}
 	return o.setUser()
-}
-
-// containerPorts returns the ports as a kubelet writes them into the annotation of a container. apply and sync read host
-// ports there, which CNI's portmap would give to two pods.
-func containerPorts(of []*runtimeapi.PortMapping) (out []v1.ContainerPort) {
-	for _, m := range of {
-		out = append(out, v1.ContainerPort{HostIP: m.GetHostIp(), HostPort: m.GetHostPort(), ContainerPort: m.GetContainerPort(), Protocol: v1.Protocol(m.GetProtocol().String())})
-	}
-	return out
 }
 
 func (o *runOptions) setUser() error {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
 type runpOptions struct {
@@ -18,10 +19,11 @@ type runpOptions struct {
 	handler string
 	cancel  time.Duration
 	dryRun  bool
+	dirs    pod.Dirs
 }
 
 func NewRunp(in *cli.Invocation) *cli.Verb {
-	o := &runpOptions{}
+	o := &runpOptions{dirs: in.PodDirs()}
 	return &cli.Verb{
 		Name:      "runp",
 		Usage:     "run a pod",
@@ -58,7 +60,7 @@ func (o *runpOptions) run(ctx context.Context, printer *cli.Printer, connector *
 		return err
 	}
 	defer conn.Close()
-	id, err := cli.RunPod(ctx, conn, o.pod, o.handler, cli.Limited(o.cancel))
+	id, err := cli.RunPod(ctx, conn, o.dirs, o.pod, o.handler, cli.Limited(o.cancel))
 	if err != nil && !printer.Compat {
 		err = hintAtPod(ctx, conn, o.pod.GetMetadata(), err)
 	}

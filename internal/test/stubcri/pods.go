@@ -2,6 +2,7 @@ package stubcri
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 
@@ -91,6 +92,10 @@ func (r *runtimeService) PodSandboxStatus(_ context.Context, req *runtimeapi.Pod
 	resp := &runtimeapi.PodSandboxStatusResponse{Status: p.status()}
 	if req.GetVerbose() {
 		resp.Info = map[string]string{"info": `{"pid":4242,"runtimeSpec":{"ociVersion":"1.1.0"}}`}
+		if len(p.config.GetPortMappings()) > 0 { // as containerd
+			config, _ := json.Marshal(p.config)
+			resp.Info["info"] = `{"config":` + string(config) + `}`
+		}
 	}
 	return resp, nil
 }
