@@ -354,9 +354,9 @@ func (m *Model) Rows() []output.TopRow {
 
 func (n *node) document() output.TopRow {
 	f := n.figures
-	state, _, _ := strings.Cut(n.look.State, " ") // without how long ago
+	state, _, _ := strings.Cut(n.look.State, " ") // without how long ago, or ", next in"
 	row := output.TopRow{
-		Namespace: n.look.Namespace, Name: cmp.Or(n.look.Name, n.look.Pod), ID: n.id, State: state, Restarts: n.look.Restarts,
+		Namespace: n.look.Namespace, Name: cmp.Or(n.look.Name, n.look.Pod), ID: n.id, State: strings.TrimSuffix(state, ","), Restarts: n.look.Restarts,
 		CPUPercent: known(f.cpu), Memory: known(f.memory), MemoryLimit: known(limit(n)), Processes: known(f.pids), Read: known(f.reads), Written: known(f.writes),
 	}
 	if !n.isPod() {

@@ -59,6 +59,7 @@ func TestSyncShowsACrashLoop(t *testing.T) {
 	until, stop, out := syncs(t, c, directory)
 	until(`(?m)^crashing +CrashLoopBackOff, next in `, "ps", "-a", "--columns", "name,state")
 	until(`(?m)^web +0/1 +CrashLoopBackOff, next in `, "pods", "--columns", "name,ready,state")
+	until(`"state": "CrashLoopBackOff",\n`, "top", "--once", "-o", "json")
 	if log := regexp.MustCompile(`\x1b\[2m[0-9:]{8}\x1b\[0m default/web/crashing:\x1b\[33m warning:\x1b\[0m exited with status 3`); !log.MatchString(out.String()) {
 		t.Errorf("no end in colours: %q", out.String())
 	}
