@@ -351,3 +351,49 @@ func TestRestartWithoutTheMount(t *testing.T) {
 	}
 	stop(l)
 }
+
+// TestLinkSwitchedWhileNoSyncRuns: the next process removes the pods that only the old target of the link has.
+func TestLinkSwitchedWhileNoSyncRuns(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	base := t.TempDir()
+	for file, name := range map[string]string{"v1/a": "a", "v1/b": "b", "v2/b": "b", "v2/c": "c"} {
+		path := filepath.Join(base, file+".yaml")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(staticPod(name, "busybox:1")), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := filepath.Join(base, "current")
+	pods := func(target string) (names []string, b string) {
+		t.Helper()
+		if err := errors.Join(os.RemoveAll(link), os.Symlink(target, link)); err != nil {
+			t.Fatal(err)
+		}
+		f = f.next(t)
+		l, err := f.NewLoop(LoopOptions{Dir: link})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start, polls := time.Now(), 0
+		l.directory.now = func() time.Time { polls++; return start.Add(time.Duration(polls) * settleTime) }
+		if err := errors.Join(l.RunOnce(deadline(t), Wait{}), l.Close()); err != nil {
+			t.Fatal(err)
+		}
+		listed, err := f.GetPods(t.Context(), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range listed {
+			names = append(names, p.Name)
+			if p.Name == "b" {
+				b = p.UID
+			}
+		}
+		return names, b
+	}
+	before, b := pods("v1")
+	after, same := pods("v2")
+	if diff := cmp.Diff([][]string{{"a", "b"}, {"b", "c"}}, [][]string{before, after}); diff != "" || b != same {
+		t.Errorf("pods before and after, b is %s and %s: %s", b, same, diff)
+	}
+}

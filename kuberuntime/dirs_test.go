@@ -1,7 +1,9 @@
 package kuberuntime
 
 import (
+	"encoding/base64"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -200,5 +202,60 @@ func TestForeignPodsStayInTheirDirectories(t *testing.T) {
 	}
 	if _, err := os.Stat(victim); err != nil {
 		t.Errorf("a directory outside the logs: %v", err)
+	}
+}
+
+// TestNoSecretInRecords: a pod's directory has values from Secrets in their volumes alone.
+func TestNoSecretInRecords(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.volumes.MountTmpfs = func(string, string) error { return nil }
+	set, err := manifest.Read(manifest.Options{}, strings.NewReader(`
+apiVersion: v1
+kind: Secret
+metadata: {name: s}
+stringData: {KEY: hunter2}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  containers:
+  - name: a
+    image: "busybox:1"
+    args: [$(ONE)]
+    env: [{name: ONE, valueFrom: {secretKeyRef: {name: s, key: KEY}}}]
+    envFrom: [{secretRef: {name: s}}]
+    volumeMounts: [{name: s, mountPath: /s}]
+  volumes: [{name: s, secret: {secretName: s}}]
+`), "-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := set.Pods[0].Pod
+	p.UID = "u1"
+	if _, err := f.Up(deadline(t), p, set, true); err != nil {
+		t.Fatal(err)
+	}
+	var with []string
+	read := 0
+	if err := filepath.WalkDir(f.o.Dirs.Pod("u1"), func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		read++
+		if strings.Contains(string(text), "hunter2") || strings.Contains(string(text), base64.StdEncoding.EncodeToString([]byte("hunter2"))) {
+			with = append(with, path)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if len(with) != 1 || !strings.HasPrefix(with[0], f.o.Dirs.Volume("u1", "secret", "s")+"/") || read < 3 {
+		t.Errorf("of %d files %q have the value", read, with)
+	}
+	if _, err := f.Record("u1"); err != nil {
+		t.Error(err)
 	}
 }

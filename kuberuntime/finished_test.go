@@ -268,3 +268,45 @@ func TestProbesOfTheNextProcess(t *testing.T) {
 		t.Errorf("another container counts as started: %+v", s)
 	}
 }
+
+// TestFinishedPodsReleaseMemory: a pod that has ended, or is past its deadline, has no volumes in memory any more, and
+// keeps the others.
+func TestFinishedPodsReleaseMemory(t *testing.T) {
+	t.Parallel()
+	for name, spec := range map[string]string{"ended": "restartPolicy: Never", "past its deadline": "activeDeadlineSeconds: 60"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var later atomic.Int64
+			f := newFixture(t, func(o *Options) { o.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) } })
+			f.volumes.MountTmpfs = func(string, string) error { return nil }
+			p, set := parse(t, "  "+spec+`
+  containers: [{name: a, image: "busybox:1", volumeMounts: [{name: m, mountPath: /m}, {name: v, mountPath: /v}]}]
+  volumes: [{name: m, emptyDir: {medium: Memory}}, {name: v, emptyDir: {}}]
+`)
+			if _, err := f.Up(deadline(t), p, set, false); err != nil {
+				t.Fatal(err)
+			}
+			kept := func() (names []string) {
+				for _, volume := range []string{"m", "v"} {
+					if _, err := os.Stat(f.o.Dirs.Volume("u1", "empty-dir", volume)); err == nil {
+						names = append(names, volume)
+					}
+				}
+				return names
+			}
+			before := kept()
+			if name == "ended" {
+				f.stub.Exit(f.status(t, p).Container("a").ID, 0)
+			}
+			later.Store(int64(2 * time.Minute))
+			for range 3 {
+				if r := f.SyncPod(t.Context(), p, set, f.status(t, p)); r.Err != nil {
+					t.Fatal(r.Err)
+				}
+			}
+			if after := kept(); fmt.Sprint(before, after) != "[m v] [v]" {
+				t.Errorf("volumes before and after: %v, %v", before, after)
+			}
+		})
+	}
+}

@@ -438,6 +438,35 @@ func TestCrashBackOff(t *testing.T) {
 	}
 }
 
+// TestSidecarInBackOffHoldsNothingBack: a main container restarts while a sidecar waits for its next try, as in kubelet
+// 1.37.
+func TestSidecarInBackOffHoldsNothingBack(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p, set := parse(t, `
+  initContainers: [{name: side, image: "busybox:1", restartPolicy: Always}]
+  containers: [{name: a, image: "busybox:1"}]
+`)
+	if _, err := f.Up(deadline(t), p, set, true); err != nil {
+		t.Fatal(err)
+	}
+	step := func() SyncResult { return f.SyncPod(t.Context(), p, set, f.status(t, p)) }
+	f.stub.Exit(f.status(t, p).Container("side").ID, 1)
+	if r := step(); r.Err != nil { // after its first crash, a container restarts at once
+		t.Fatal(r.Err)
+	}
+	for _, name := range []string{"side", "a"} {
+		f.stub.Exit(f.status(t, p).Container(name).ID, 1)
+	}
+	r := step()
+	if !errors.Is(r.Err, ErrCrashLoopBackOff) || !r.OnlyBackOff() || f.status(t, p).Container("side").Running() {
+		t.Errorf("got %v, want that the sidecar waits", r.Err)
+	}
+	if a := f.status(t, p).Container("a"); !a.Running() || a.RestartCount != 1 {
+		t.Errorf("the main container: got %+v, want that it runs again", a)
+	}
+}
+
 // TestLeftLogsAreNoRestarts: the log directory has logs of an earlier pod. The logs stay, and the new pod begins with 0
 // restarts.
 func TestLeftLogsAreNoRestarts(t *testing.T) {
