@@ -459,7 +459,7 @@ func TestSidecarInBackOffHoldsNothingBack(t *testing.T) {
 		f.stub.Exit(f.status(t, p).Container(name).ID, 1)
 	}
 	r := step()
-	if !errors.Is(r.Err, ErrCrashLoopBackOff) || !r.OnlyBackOff() || f.status(t, p).Container("side").Running() {
+	if !errors.Is(r.Err, ErrCrashLoopBackOff) || !r.onlyBackOff() || f.status(t, p).Container("side").Running() {
 		t.Errorf("got %v, want that the sidecar waits", r.Err)
 	}
 	if a := f.status(t, p).Container("a"); !a.Running() || a.RestartCount != 1 {
