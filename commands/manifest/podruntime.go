@@ -239,7 +239,7 @@ type podWait struct {
 }
 
 func (w *podWait) flags() []urfave.Flag {
-	timeout := cli.DurationFlag(&w.timeout, "wait-timeout", "with --wait: give up after `TIME`, and not at a crash loop's sixth end (0: never)")
+	timeout := cli.DurationFlag(&w.timeout, "wait-timeout", "with --wait: give up after `TIME` instead of after six crashes in a row (0: never)")
 	timeout.DefaultText = "crash loops only"
 	return []urfave.Flag{cli.WaitFlag{GenericFlag: &urfave.GenericFlag{
 		Name: "wait", Value: &w.text,
