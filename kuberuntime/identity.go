@@ -20,6 +20,7 @@ type identity struct {
 	at   string // socketOf the endpoint
 	// bridge reports whether its pods are on the engine's bridge.
 	bridge bool
+	config string // the runtime's own, JSON
 }
 
 // identify asks the runtime once. An engine is identified by its ID and its data root: two engines that share /etc/docker
@@ -49,7 +50,7 @@ func (m *Manager) identify(ctx context.Context) (identity, error) {
 	// Another runtime's configuration may have another form.
 	_ = json.Unmarshal([]byte(resp.GetInfo()["config"]), &config)
 	socket := socketOf(m.o.Endpoint)
-	found := identity{key: socket, at: socket, root: cmp.Or(config.DockerRootDir, config.RootDir), bridge: config.NetworkPlugin == "bridge"}
+	found := identity{key: socket, at: socket, root: cmp.Or(config.DockerRootDir, config.RootDir), bridge: config.NetworkPlugin == "bridge", config: resp.GetInfo()["config"]}
 	if config.EngineID != "" {
 		found.key = "docker " + config.EngineID + " " + config.DockerRootDir
 	}

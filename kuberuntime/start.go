@@ -1,6 +1,7 @@
 package kuberuntime
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -56,6 +57,11 @@ func (s *syncing) prepare(ctx context.Context) error {
 	}
 	s.volumes = made
 	s.config = s.m.generator.Sandbox(s.pod, s.actions.Attempt)
+	own, err := s.m.identify(ctx)
+	if err != nil {
+		return err
+	}
+	s.config.Linux.CgroupParent = cmp.Or(s.config.Linux.CgroupParent, criconfig.DefaultCgroupParent(own.config, s.handler))
 	if s.users, err = s.m.userNamespace(ctx, s.pod); err != nil {
 		s.m.warn(s.pod, "", EventSandboxFailed, "%v", err)
 		return err

@@ -23,6 +23,7 @@ import (
 	"github.com/crishim/crishim/commands/cli/crifile"
 	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/output"
 )
@@ -56,6 +57,9 @@ func RunPod(ctx context.Context, conn *client.Conn, dirs pod.Dirs, pod *runtimea
 		}
 		defer func() { err = Join(err, release()) }()
 	}
+	if err := completeCgroup(ctx, conn, pod, handler); err != nil {
+		return "", err
+	}
 	given, before := pod.LogDirectory, ExistingOwnLogs(conn, pod.GetMetadata())
 	if err := completeLogs(conn, pod); err != nil {
 		return "", err
@@ -65,6 +69,24 @@ func RunPod(ctx context.Context, conn *client.Conn, dirs pod.Dirs, pod *runtimea
 		err = Join(err, RemoveOwnLogs(conn, pod.GetMetadata()))
 	}
 	return res.GetPodSandboxId(), err
+}
+
+// completeCgroup sets the cgroup parent if the runtime has no default for it, as containerd.
+func completeCgroup(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandboxConfig, handler string) error {
+	if pod.GetLinux().GetCgroupParent() != "" || conn.Version.GetRuntimeName() != "containerd" {
+		return nil
+	}
+	r, err := conn.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
+	if err != nil {
+		return err
+	}
+	if parent := criconfig.DefaultCgroupParent(r.GetInfo()["config"], handler); parent != "" {
+		if pod.Linux == nil {
+			pod.Linux = &runtimeapi.LinuxPodSandboxConfig{}
+		}
+		pod.Linux.CgroupParent = parent
+	}
+	return nil
 }
 
 // OwnLogs is the directory for the logs of pods whose configuration names no log directory. Without a log directory, a

@@ -1,6 +1,7 @@
 package container
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -153,8 +154,8 @@ func completeAttempt(ctx context.Context, conn *client.Conn, pod *runtimeapi.Pod
 	return err
 }
 
-// completeFromPod adds the generated uid, namespace and log directory of an existing pod to a configuration from a
-// file. The embedded shim reads the engine's logs and needs no log directory.
+// completeFromPod adds the generated uid, namespace, log directory and, on containerd, cgroup parent of an existing pod
+// to a configuration from a file. The embedded shim reads the engine's logs and needs no log directory.
 func completeFromPod(ctx context.Context, conn *client.Conn, config *runtimeapi.PodSandboxConfig, pod *runtimeapi.PodSandbox) error {
 	if config.Metadata.Uid == "" {
 		config.Metadata.Uid = pod.GetMetadata().GetUid()
@@ -162,14 +163,21 @@ func completeFromPod(ctx context.Context, conn *client.Conn, config *runtimeapi.
 	if config.Metadata.Namespace == "" {
 		config.Metadata.Namespace = pod.GetMetadata().GetNamespace()
 	}
-	if config.LogDirectory != "" || conn.Embedded {
-		return nil
+	if config.LogDirectory == "" && !conn.Embedded {
+		config.LogDirectory = cli.ExistingOwnLogs(conn, pod.GetMetadata())
 	}
-	if config.LogDirectory = cli.ExistingOwnLogs(conn, pod.GetMetadata()); config.LogDirectory != "" {
+	needsGroup := config.GetLinux().GetCgroupParent() == "" && conn.Version.GetRuntimeName() == "containerd"
+	if (config.LogDirectory != "" || conn.Embedded) && !needsGroup {
 		return nil
 	}
 	known, err := podConfigOf(ctx, conn, pod.GetId())
-	config.LogDirectory = known.GetLogDirectory()
+	config.LogDirectory = cmp.Or(config.LogDirectory, known.GetLogDirectory())
+	if parent := known.GetLinux().GetCgroupParent(); needsGroup && parent != "" {
+		if config.Linux == nil {
+			config.Linux = &runtimeapi.LinuxPodSandboxConfig{}
+		}
+		config.Linux.CgroupParent = parent
+	}
 	return err
 }
 

@@ -5,6 +5,7 @@ package criconfig
 
 import (
 	"cmp"
+	"encoding/json"
 	"maps"
 	"net"
 	"slices"
@@ -42,6 +43,23 @@ func (g *Generator) Sandbox(p *v1.Pod, attempt uint32) *runtimeapi.PodSandboxCon
 		config.Hostname = hostname(p)
 	}
 	return config
+}
+
+// DefaultCgroupParent returns the cgroup parent for pods of a handler that name none, from the configuration in containerd's
+// verbose status. With the systemd driver containerd starts only pods in a slice. system.slice is the default of Docker
+// and CRI-O. DefaultCgroupParent returns "" for other runtimes and drivers.
+func DefaultCgroupParent(config, handler string) string {
+	var parsed struct {
+		Containerd struct {
+			DefaultRuntimeName string
+			Runtimes           map[string]struct{ Options struct{ SystemdCgroup bool } }
+		}
+	}
+	_ = json.Unmarshal([]byte(config), &parsed) // another runtime's configuration may have another form
+	if parsed.Containerd.Runtimes[cmp.Or(handler, parsed.Containerd.DefaultRuntimeName)].Options.SystemdCgroup {
+		return "system.slice"
+	}
+	return ""
 }
 
 func labels(p *v1.Pod) map[string]string {
