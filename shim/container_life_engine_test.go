@@ -2,11 +2,13 @@ package shim_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/crishim/crishim/internal/api"
 	"github.com/crishim/crishim/internal/test"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -354,4 +356,74 @@ func TestStopWithoutGrace(t *testing.T) {
 			t.Errorf("the stopped container %d is %v", i, s)
 		}
 	}
+}
+
+// TestStopEndsTheWholeTree stops and kills containers of the node's process ids, whose first process does not end the
+// others. They fork all the time, ignore SIGTERM, and have left the first process's session.
+func TestStopEndsTheWholeTree(t *testing.T) {
+	t.Parallel()
+	c := newCRI(t)
+	namespaces := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_NODE}
+	p := c.pod(t, func(config *runtimeapi.PodSandboxConfig) { config.Linux.SecurityContext.NamespaceOptions = namespaces })
+	for name, end := range map[string]func(id string) error{
+		"stop": func(id string) error {
+			_, err := c.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 1})
+			return err
+		},
+		"kill": func(id string) error {
+			_, err := c.own.SignalContainer(t.Context(), &api.SignalContainerRequest{ContainerId: id, Signal: "KILL"})
+			return err
+		},
+		"paused": func(id string) error {
+			_, err := c.own.PauseContainer(t.Context(), &api.PauseContainerRequest{ContainerId: id})
+			if err == nil {
+				_, err = c.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 1})
+			}
+			return err
+		},
+		"remove": func(id string) error {
+			_, err := c.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const forks = `trap '' TERM; while :; do sleep 0.05 & wait; done`
+			config := shell(name, `for i in 1 2 3; do setsid sh -c "`+forks+`" & done; echo ready; `+forks)
+			config.Linux.SecurityContext.NamespaceOptions = namespaces
+			id := p.start(t, config)
+			test.Until(t, "the processes are started", func() bool { return strings.Contains(c.logs(t, id), "ready") })
+			detail, err := c.engine.ContainerInspect(t.Context(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			group, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", detail.State.Pid))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := end(id); err != nil {
+				t.Fatal(err)
+			}
+			if name != "remove" {
+				if s := c.exited(t, id); s.GetExitCode() != 137 {
+					t.Errorf("got %s %d", s.GetReason(), s.GetExitCode())
+				}
+			}
+			test.Until(t, "all processes have ended", func() bool { return len(processesIn(t, string(group))) == 0 })
+		})
+	}
+}
+
+// processesIn returns the processes of the host with this text in /proc/PID/cgroup.
+func processesIn(t *testing.T, group string) (pids []string) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if text, err := os.ReadFile(file); err == nil && string(text) == group {
+			pids = append(pids, filepath.Base(filepath.Dir(file)))
+		}
+	}
+	return pids
 }

@@ -1,7 +1,10 @@
 package shim_test
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -11,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/crishim/crishim/internal/test"
+	"github.com/docker/docker/api/types/container"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -66,6 +70,93 @@ func TestContainerStats(t *testing.T) {
 	if r, err := c.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: created}); err != nil || r.GetStats().GetCpu() != nil || r.GetStats().GetAttributes().GetId() != created {
 		t.Errorf("a container that does not run: got %v, %v", r, err)
 	}
+}
+
+// TestStatsAreTheEngines compares statistics with the engine's, from which `docker stats` computes its columns, and with
+// the kernel's files.
+func TestStatsAreTheEngines(t *testing.T) {
+	t.Parallel()
+	c := newCRI(t)
+	p := c.pod(t, nil)
+	// Memory that stays, pages that are read once and then inactive, and blocks that are written.
+	config := shell("steady", "dd if=/dev/zero of=/dev/shm/kept bs=1M count=24 && dd if=/dev/zero of=/written bs=1M count=8 conv=fsync && cat /written >/dev/null; echo ready; "+idle)
+	config.Linux.Resources = &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 128 << 20, CpuQuota: 50000, CpuPeriod: 100000}
+	id := p.start(t, config)
+	test.Until(t, "the files are written", func() bool { return strings.Contains(c.logs(t, id), "ready") })
+	r, err := c.ContainerStats(t.Context(), &runtimeapi.ContainerStatsRequest{ContainerId: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := c.engine.ContainerStatsOneShot(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	var engine container.StatsResponse
+	if err := json.NewDecoder(answer.Body).Decode(&engine); err != nil {
+		t.Fatal(err)
+	}
+	m, s := engine.MemoryStats, r.GetStats()
+	inactive := cmp.Or(m.Stats["total_inactive_file"], m.Stats["inactive_file"])
+	for name, values := range map[string][2]uint64{
+		"working set":    {s.GetMemory().GetWorkingSetBytes().GetValue(), m.Usage - inactive},
+		"memory":         {s.GetMemory().GetUsageBytes().GetValue(), m.Usage},
+		"anonymous":      {s.GetMemory().GetRssBytes().GetValue(), cmp.Or(m.Stats["total_rss"], m.Stats["anon"])},
+		"processor time": {s.GetCpu().GetUsageCoreNanoSeconds().GetValue(), engine.CPUStats.CPUUsage.TotalUsage},
+	} {
+		if a, b := values[0], values[1]; b == 0 || max(a, b)-min(a, b) > b/20 {
+			t.Errorf("%s: got %d, and the engine has %d", name, a, b)
+		}
+	}
+	written := func(entries []container.BlkioStatEntry) (sum uint64) {
+		for _, e := range entries {
+			if strings.EqualFold(e.Op, "write") {
+				sum += e.Value
+			}
+		}
+		return sum
+	}
+	if got, want := c.metric(t, p, "container_fs_writes_bytes_total"), written(engine.BlkioStats.IoServiceBytesRecursive); got != want {
+		t.Errorf("bytes written to devices: got %d, and the engine has %d", got, want)
+	}
+	if !cgroup2() {
+		return
+	}
+	files := map[string]string{}
+	for _, file := range []string{"memory.swap.current", "cpu.pressure", "memory.pressure", "io.pressure"} {
+		files[file] = execOutput(t, c, id, "cat /sys/fs/cgroup/"+file)
+	}
+	if got := fmt.Sprintln(s.GetSwap().GetSwapUsageBytes().GetValue()); got != files["memory.swap.current"] {
+		t.Errorf("swap: got %s, want %s", got, files["memory.swap.current"])
+	}
+	for name, psi := range map[string]*runtimeapi.PsiStats{"cpu": s.GetCpu().GetPsi(), "memory": s.GetMemory().GetPsi(), "io": s.GetIo().GetPsi()} {
+		if _, err := os.Stat("/proc/pressure"); (psi != nil) != (err == nil) {
+			t.Errorf("pressure of %s: got %v", name, psi)
+		}
+	}
+	// The quota stalls the container's processes.
+	if total := s.GetCpu().GetPsi().GetFull().GetTotal(); s.GetCpu().GetPsi() != nil && (total == 0 || total%1000 != 0) {
+		t.Errorf("stalled for %d ns, and the kernel has %s", total, files["cpu.pressure"])
+	}
+}
+
+// metric returns the sum of a metric of the pod's containers.
+func (c *cri) metric(t *testing.T, p *pod, name string) (sum uint64) {
+	t.Helper()
+	r, err := c.ListPodSandboxMetrics(t.Context(), &runtimeapi.ListPodSandboxMetricsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range r.GetPodMetrics() {
+		for _, container := range of.GetContainerMetrics() {
+			for _, m := range container.GetMetrics() {
+				if of.GetPodSandboxId() == p.id && m.GetName() == name {
+					sum += m.GetValue().GetValue()
+				}
+			}
+		}
+	}
+	return sum
 }
 
 func checkStats(t *testing.T, s *runtimeapi.ContainerStats) {
