@@ -60,6 +60,8 @@ func TestMountPropagation(t *testing.T) {
 		config := shell(strings.ToLower(strings.ReplaceAll(name, "_", "-")), idle)
 		config.Mounts = []*runtimeapi.Mount{{HostPath: dir, ContainerPath: "/m", Propagation: runtimeapi.MountPropagation(value)}}
 		config.Linux.SecurityContext.Capabilities = &runtimeapi.Capability{AddCapabilities: []string{"SYS_ADMIN"}} // to mount
+		// The engine's profile for AppArmor forbids mounts.
+		config.Linux.SecurityContext.Apparmor = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
 		id := p.start(t, config)
 		ids[runtimeapi.MountPropagation(value)] = id
 		if got := c.status(t, id).GetMounts()[0].GetPropagation(); got != runtimeapi.MountPropagation(value) {
