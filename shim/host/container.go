@@ -81,17 +81,26 @@ var systemdProperties = map[string]string{"memory.high": "MemoryHigh", "memory.l
 func (d CgroupDirs) TellSystemd(ctx context.Context, files map[string]string) {
 	scope := filepath.Base(d[""])
 	var properties []string
-	for file, property := range systemdProperties {
-		switch _, err := strconv.ParseUint(files[file], 10, 64); {
+	set := func(property, value string) {
+		switch _, err := strconv.ParseUint(value, 10, 64); {
 		case err == nil:
-			properties = append(properties, property+"="+files[file])
-		case files[file] == "max":
+			properties = append(properties, property+"="+value)
+		case value == "max":
 			properties = append(properties, property+"=infinity")
 		}
+	}
+	for file, property := range systemdProperties {
+		set(property, files[file])
 	}
 	if !d.V2() || !strings.HasSuffix(scope, ".scope") || len(properties) == 0 {
 		return
 	}
+	// Setting one limit of memory makes systemd write all of them. The engine sets a swap limit of zero in the file only.
+	swap := files["memory.swap.max"]
+	if now, err := os.ReadFile(filepath.Join(d[""], "memory.swap.max")); swap == "" && err == nil {
+		swap = strings.TrimSpace(string(now))
+	}
+	set("MemorySwapMax", swap)
 	slices.Sort(properties)
 	_ = exec.CommandContext(ctx, "systemctl", slices.Concat([]string{"set-property", "--runtime", "--", scope}, properties)...).Run()
 }

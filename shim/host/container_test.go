@@ -118,8 +118,14 @@ func TestSystemdIsTold(t *testing.T) {
 	} {
 		dirs.TellSystemd(t.Context(), files)
 	}
+	noSwap := filepath.Join(dir, "docker-3.scope")
+	if err := errors.Join(os.Mkdir(noSwap, 0o700), os.WriteFile(filepath.Join(noSwap, "memory.swap.max"), []byte("0\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	CgroupDirs{"": noSwap}.TellSystemd(t.Context(), map[string]string{"memory.high": "1048576"})
 	CgroupDirs{"": "/sys/fs/cgroup/docker-2.scope"}.TellSystemd(t.Context(), map[string]string{"pids.max": "5"})
-	const want = "set-property --runtime -- docker-1.scope MemoryHigh=1048576 MemoryMin=infinity\n"
+	const want = "set-property --runtime -- docker-1.scope MemoryHigh=1048576 MemoryMin=infinity\n" +
+		"set-property --runtime -- docker-3.scope MemoryHigh=1048576 MemorySwapMax=0\n"
 	if got, err := os.ReadFile(told); err != nil || string(got) != want {
 		t.Errorf("got %q, %v, want %q", got, err, want)
 	}
