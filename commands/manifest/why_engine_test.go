@@ -291,7 +291,7 @@ func TestFullNode(t *testing.T) {
 		test.Missing(t, "a filesystem is mounted as root")
 	}
 	eachRuntime(t, func(t *testing.T, endpoint, _ string) {
-		for options, want := range map[string]diagnose.Code{"size=64k": diagnose.DiskFull, "size=1m,nr_inodes=8": diagnose.InodesFull} {
+		for options, want := range map[string]diagnose.Code{"size=64k": "disk-full", "size=1m,nr_inodes=8": "inodes-full"} {
 			root := t.TempDir()
 			if err := syscall.Mount("tmpfs", root, "tmpfs", 0, options); err != nil {
 				test.Missing(t, "no tmpfs can be mounted: %v", err)

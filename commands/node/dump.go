@@ -159,14 +159,6 @@ func (o *dumpOptions) collect(ctx context.Context, printer *cli.Printer, connect
 // eventsSince is how far back events are read.
 const eventsSince = 15 * time.Minute
 
-// quoteless are the findings whose text has only figures and errors of the runtime or a registry, unless they are about an
-// attempt of a container.
-var quoteless = []diagnose.Code{
-	diagnose.ImageNotFound, diagnose.ImageRefused, diagnose.ImageName, diagnose.RegistryAway, diagnose.RegistryLimit, diagnose.RegistryTrouble,
-	diagnose.ImageMissing, diagnose.ImagePull, diagnose.ImageWait, diagnose.DiskFull, diagnose.InodesFull, diagnose.DiskLow, diagnose.PortTaken,
-	diagnose.NetworkFailed, diagnose.NoAddress, diagnose.SandboxFailed, diagnose.RuntimeNotReady, diagnose.NetworkNotReady,
-}
-
 // why adds why pods do not run, the events of pods of apply and sync, and the events of the engine behind our own shim.
 func (o *dumpOptions) why(ctx context.Context, connector *cli.Connector, conn *client.Conn) (func(*bundle.Report), error) {
 	if conn.Remote() != "" {
@@ -187,7 +179,7 @@ func (o *dumpOptions) why(ctx context.Context, connector *cli.Connector, conn *c
 	}
 	var findings []bundle.Finding
 	for _, f := range diagnose.Explain(facts) {
-		if o.logs != bundle.LogsAll && (f.ID != "" || !slices.Contains(quoteless, f.Code)) {
+		if o.logs != bundle.LogsAll && f.MayQuote() {
 			f.Text = ""
 		}
 		findings = append(findings, bundle.Finding{Severity: string(f.Severity), Code: string(f.Code), Where: f.Where(), Time: f.Time, Text: f.Text})

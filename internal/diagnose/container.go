@@ -40,7 +40,7 @@ func (x explainer) container(c plan.ContainerView) (Finding, bool) {
 		return Finding{}, false
 	case c.Status.Unknown():
 		return Finding{
-			Severity: Error, Code: StateUnknown, ID: c.Status.ID, Text: name + " is in a state that the runtime does not know any more",
+			Severity: Error, Code: codeStateUnknown, ID: c.Status.ID, Text: name + " is in a state that the runtime does not know any more",
 			Next: []string{"crishim rm -f " + short(c.Status.ID), "crishim doctor"},
 		}, true
 	case reason == "":
@@ -55,7 +55,7 @@ func (x explainer) container(c plan.ContainerView) (Finding, bool) {
 		return f, true
 	}
 	if message := d.Waiting[name].Message; message != "" {
-		return Finding{Severity: Error, Code: NotStarted, Text: name + " cannot start: " + oneLine(message), Next: []string{"crishim describe POD"}}, true
+		return Finding{Severity: Error, Code: codeNotStarted, Text: name + " cannot start: " + oneLine(message), Next: []string{"crishim describe POD"}}, true
 	}
 	return Finding{}, false
 }
@@ -66,7 +66,7 @@ func (x explainer) created(c plan.ContainerView) (Finding, bool) {
 		return Finding{}, false
 	}
 	return Finding{
-		Severity: Note, Code: NotStarted, ID: c.Status.ID, Time: c.Status.CreatedAt,
+		Severity: Note, Code: codeNotStarted, ID: c.Status.ID, Time: c.Status.CreatedAt,
 		Text: c.Container.Name + " was created " + Ago(x.f.At, c.Status.CreatedAt) + " and never started", Next: []string{"crishim start " + short(c.Status.ID)},
 	}, true
 }
@@ -76,12 +76,12 @@ func (x explainer) running(c plan.ContainerView) (Finding, bool) {
 	d, name := x.p.Description, c.Container.Name
 	if detail := x.p.Containers[c.Status.ID]; c.Status.Paused() || detail != nil && detail.Paused {
 		return Finding{
-			Severity: Error, Code: Paused, ID: c.Status.ID, Text: name + " is paused: its processes get no time to run", Next: []string{"crishim unpause TARGET"},
+			Severity: Error, Code: codePaused, ID: c.Status.ID, Text: name + " is paused: its processes get no time to run", Next: []string{"crishim unpause TARGET"},
 		}, true
 	}
 	if !c.Ready && (!c.Init || c.Sidecar) {
 		return Finding{
-			Severity: Error, Code: NotReady, ID: c.Status.ID, Log: x.log(c),
+			Severity: Error, Code: codeNotReady, ID: c.Status.ID, Log: x.log(c),
 			Text: name + " runs and is not ready: " + cmp.Or(oneLine(d.Unready[name]), "its probe has not passed yet"), Evidence: probeEvidence(c.Container),
 			Next: []string{"crishim logs TARGET", "crishim exec -it TARGET sh"},
 		}, true
@@ -89,12 +89,12 @@ func (x explainer) running(c plan.ContainerView) (Finding, bool) {
 	attempts := d.Status.Attempts(name)
 	if len(attempts) > 1 && c.Status.RestartCount > 0 && !attempts[1].Succeeded() && x.f.At.Sub(c.Status.StartedAt) < recently {
 		f := x.ended(c, attempts[1])
-		if f.Code == StoppedByUser { // stopped in order to restart
+		if f.Code == codeStoppedByUser { // stopped in order to restart
 			return Finding{}, false
 		}
 		f.Severity, f.Text = Warning, name+" runs again: before, it "+f.Text
-		if f.Code == Exited {
-			f.Code = Restarted
+		if f.Code == codeExited {
+			f.Code = codeRestarted
 		}
 		return f, true
 	}
@@ -103,7 +103,7 @@ func (x explainer) running(c plan.ContainerView) (Finding, bool) {
 		return Finding{}, false
 	}
 	return Finding{
-		Severity: Warning, Code: ProcessKilled, ID: c.Status.ID, Evidence: evidence,
+		Severity: Warning, Code: codeProcessKilled, ID: c.Status.ID, Evidence: evidence,
 		Text: fmt.Sprintf("%s runs, but the kernel ended %s in it because it was out of memory", name, times(kills, "a process", "processes")),
 		Next: []string{"crishim stats TARGET", "crishim exec TARGET ps"},
 	}, true
@@ -112,7 +112,7 @@ func (x explainer) running(c plan.ContainerView) (Finding, bool) {
 // ended explains an attempt that did not succeed. The text omits the container's name.
 func (x explainer) ended(c plan.ContainerView, s *pod.ContainerStatus) Finding {
 	f := Finding{
-		Severity: Error, Code: Exited, ID: s.ID, Time: s.FinishedAt, Text: Ended(s, x.f.At), Log: x.log(c),
+		Severity: Error, Code: codeExited, ID: s.ID, Time: s.FinishedAt, Text: Ended(s, x.f.At), Log: x.log(c),
 		Next: []string{"crishim logs " + previousFlag(x.p, s) + "TARGET", "crishim describe POD"},
 	}
 	if s.ExitCode == 0 && s.Reason != pod.OOMKilled { // the restart policy lets it run again
@@ -127,19 +127,19 @@ func (x explainer) ended(c plan.ContainerView, s *pod.ContainerStatus) Finding {
 	signal := signalOf(s.ExitCode)
 	switch {
 	case s.Reason == pod.OOMKilled:
-		f.Code, f.Evidence = OutOfMemory, evidence
+		f.Code, f.Evidence = codeOutOfMemory, evidence
 	case kills > 0 && signal == unix.SIGKILL, byJournal != nil && signal == unix.SIGKILL:
-		f.Code, f.Evidence = OutOfMemory, evidence
+		f.Code, f.Evidence = codeOutOfMemory, evidence
 		f.Text = fmt.Sprintf("ran out of memory (the kernel ended it, status %d) %s", s.ExitCode, Ago(x.f.At, s.FinishedAt))
 		if byJournal != nil {
 			f.Evidence = append(f.Evidence, "the engine noted that it ran out of memory")
 		}
 	case x.stoppedByRuntime(&f, c.Container, s):
 	case restarted(s, x.f.Node.Booted):
-		x.infer(&f, NodeRestarted, "probably because the node restarted", "the node started at "+clock(x.f.Node.Booted)+", and the container before that")
+		x.infer(&f, codeNodeRestarted, "probably because the node restarted", "the node started at "+clock(x.f.Node.Booted)+", and the container before that")
 		x.startAgain(&f)
 	case restarted(s, x.f.Node.EngineStarted):
-		x.infer(&f, EngineRestarted, "probably because the engine restarted", "the engine's process started at "+clock(x.f.Node.EngineStarted)+", and the container before that")
+		x.infer(&f, codeEngineRestarted, "probably because the engine restarted", "the engine's process started at "+clock(x.f.Node.EngineStarted)+", and the container before that")
 		x.startAgain(&f)
 	case signal != 0:
 		x.signalled(&f, s, signal, kills, evidence)
@@ -152,7 +152,7 @@ func (x explainer) ended(c plan.ContainerView, s *pod.ContainerStatus) Finding {
 		x.portTaken(&f, c)
 		x.fullVolumes(&f, s)
 	}
-	if f.Code == OutOfMemory {
+	if f.Code == codeOutOfMemory {
 		f.Evidence = append(f.Evidence, limitEvidence(s)...)
 		if c.Status.Running() {
 			f.Next = append([]string{f.Next[0], "crishim stats TARGET"}, f.Next[1:]...)
@@ -187,7 +187,7 @@ func (x explainer) sandboxReady() bool {
 // fullVolumes adds that a volume of the container is full. The program may have failed for another reason.
 func (x explainer) fullVolumes(f *Finding, s *pod.ContainerStatus) {
 	if detail := x.p.Containers[s.ID]; detail != nil && len(detail.Full) > 0 && !f.Probable {
-		x.infer(f, DiskFull, "probably because the volume at "+detail.Full[0]+" is full", "nothing can be written below "+strings.Join(detail.Full, ", "))
+		x.infer(f, codeDiskFull, "probably because the volume at "+detail.Full[0]+" is full", "nothing can be written below "+strings.Join(detail.Full, ", "))
 		f.Next = append([]string{"df"}, f.Next...)
 	}
 }
@@ -200,24 +200,24 @@ func (x explainer) infer(f *Finding, code Code, text, evidence string) {
 
 // signalled explains a container whose exit status stands for a signal. A program can exit with such a status by itself.
 func (x explainer) signalled(f *Finding, s *pod.ContainerStatus, signal unix.Signal, kills int, evidence []string) {
-	f.Code = Signalled
+	f.Code = codeSignalled
 	name := unix.SignalName(signal)
 	sent := x.journal(s.ID, "kill")
 	switch {
 	case x.sandboxKilled():
-		f.Code = SandboxGone
+		f.Code = codeSandboxGone
 		f.Text += ", because the pod's sandbox was killed"
 		f.Evidence = append(f.Evidence, fmt.Sprintf("the engine noted the end of sandbox %.13s, which nobody asked it to stop", x.p.Status.Sandbox().GetId()))
 	case sent != nil:
-		f.Severity, f.Code = Note, StoppedByUser
+		f.Severity, f.Code = Note, codeStoppedByUser
 		f.Text += ", ended by " + name
 		f.Evidence = append(f.Evidence, fmt.Sprintf("the engine was asked at %s to send it signal %s: by a stop, a kill, or the engine's own end", clock(sent.Time), sent.Signal))
 	case (signal == unix.SIGTERM || signal == unix.SIGKILL || signal == unix.SIGINT) && !x.sandboxReady():
-		f.Severity, f.Code, f.Probable = Note, StoppedByUser, true
+		f.Severity, f.Code, f.Probable = Note, codeStoppedByUser, true
 		f.Text += ", ended by " + name + ", probably because its pod was stopped"
 		f.Evidence = append(f.Evidence, fmt.Sprintf("status %d is that of %s, and the pod's sandbox has ended, too", s.ExitCode, name))
 	case signal == unix.SIGTERM:
-		f.Severity, f.Code, f.Probable = Note, StoppedByUser, true
+		f.Severity, f.Code, f.Probable = Note, codeStoppedByUser, true
 		f.Text += ", ended by " + name + ", probably because it was stopped"
 		f.Evidence = append(f.Evidence, fmt.Sprintf("status %d is that of %s, which a stop sends first", s.ExitCode, name))
 	case signal == unix.SIGKILL && s.Resources.GetLinux().GetMemoryLimitInBytes() > 0 && len(x.f.Node.Unread) > 0:
@@ -372,19 +372,19 @@ func (x explainer) stoppedByRuntime(f *Finding, c *v1.Container, s *pod.Containe
 	}
 	switch killed.Cause {
 	case plan.ReasonLiveness, plan.ReasonStartup:
-		f.Code = ProbeFailed
+		f.Code = codeProbeFailed
 		said(kuberuntime.EventUnhealthy)
 		f.Evidence = append(f.Evidence, probeEvidence(c)...)
 	case plan.ReasonPostStart:
-		f.Code = HookFailed
+		f.Code = codeHookFailed
 		said(kuberuntime.EventPostStartFailed)
 	default:
 		if e := x.sandboxChanged(killed.Time); e != nil {
-			f.Code = SandboxGone
+			f.Code = codeSandboxGone
 			f.Evidence = append(f.Evidence, fmt.Sprintf("the pod's sandbox was lost at %s: %s", clock(e.Time), oneLine(e.Message)))
 			return true
 		}
-		f.Severity, f.Code = Note, StoppedByUser
+		f.Severity, f.Code = Note, codeStoppedByUser
 		f.Evidence = append(f.Evidence, "crishim stopped it at "+clock(killed.Time))
 	}
 	return true

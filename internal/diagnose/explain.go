@@ -30,61 +30,71 @@ type Code string
 
 // Codes of findings.
 const (
-	OutOfMemory       Code = "out-of-memory"         // the kernel ended the container for lack of memory
-	ProcessKilled     Code = "process-killed"        // the kernel ended a process, and its container still runs
-	Exited            Code = "exited"                // the container ended with a status other than 0
-	Signalled         Code = "ended-by-signal"       // the exit status stands for a signal
-	EngineRestarted   Code = "engine-restarted"      // the container ended when the engine restarted
-	NodeRestarted     Code = "node-restarted"        // the container ended when the node restarted
-	StoppedByUser     Code = "stopped"               // a user stopped the container
-	NoCommand         Code = "command-not-found"     // the container's command does not exist
-	NotExecutable     Code = "not-executable"        // the command is not a program, or has no execute permission
-	WrongArchitecture Code = "wrong-architecture"    // the image or its command is for another architecture
-	NoInterpreter     Code = "interpreter-not-found" // the command's loader or script interpreter does not exist
-	StartFailed       Code = "start-failed"          // any other failed start
-	ImageNotFound     Code = "image-not-found"       // the registry does not have the image, or hides it without a login
-	ImageRefused      Code = "image-not-allowed"     // the registry requires a login, or refuses the given login
-	ImageName         Code = "image-name-invalid"    // the reference does not parse
-	RegistryAway      Code = "registry-not-found"    // the registry does not answer
-	RegistryLimit     Code = "registry-limit"        // the registry answered 429
-	RegistryTrouble   Code = "registry-trouble"      // the registry answered 5xx
-	ImageMissing      Code = "image-not-present"     // the image is not present, and imagePullPolicy forbids a pull
-	ImagePull         Code = "image-pull-failed"     // any other failed pull
-	ImageWait         Code = "image-pulling"         // the image is still being pulled
-	ConfigError       Code = "config-error"          // an object that the manifest names is missing
-	MountMissing      Code = "mount-missing"         // the source of a mount does not exist
-	VolumesFailed     Code = "volumes-failed"        // any other failure to set up volumes
-	DiskFull          Code = "disk-full"             // a filesystem has (almost) no free space
-	InodesFull        Code = "inodes-full"           // a filesystem has (almost) no free inodes
-	DiskLow           Code = "disk-low"              // so little free space that a kubelet would evict pods
-	PortTaken         Code = "port-taken"            // another process holds the port on the host
-	NetworkFailed     Code = "network-failed"        // the network plugin reports an error
-	NoAddress         Code = "no-address-left"       // the network has no free address
-	SandboxFailed     Code = "sandbox-failed"        // any other failure to create the sandbox
-	SandboxGone       Code = "sandbox-gone"          // the sandbox does not exist, but its containers do
-	ProbeFailed       Code = "killed-by-probe"       // a liveness or startup probe failed
-	NotReady          Code = "not-ready"             // a readiness or startup probe has not succeeded
-	Paused            Code = "paused"                // the container's processes are frozen
-	HookFailed        Code = "hook-failed"           // a postStart hook failed
-	Restarted         Code = "restarted"             // the container runs again after a failure
-	NotStarted        Code = "not-started"           // the container waits; the text names the reason
-	StateUnknown      Code = "state-unknown"         // the runtime has lost the container
-	PodFailed         Code = "pod-failed"            // the pod as a whole has failed
-	DeadlineExceeded  Code = "deadline-exceeded"     // the pod's activeDeadlineSeconds have passed
-	RuntimeNotReady   Code = "runtime-not-ready"     // the runtime reports RuntimeReady=false
-	NetworkNotReady   Code = "network-not-ready"     // the runtime reports NetworkReady=false
-	InvalidManifest   Code = "manifest-invalid"      // sync cannot read it
+	codeOutOfMemory       Code = "out-of-memory"         // the kernel ended the container for lack of memory
+	codeProcessKilled     Code = "process-killed"        // the kernel ended a process, and its container still runs
+	codeExited            Code = "exited"                // the container ended with a status other than 0
+	codeSignalled         Code = "ended-by-signal"       // the exit status stands for a signal
+	codeEngineRestarted   Code = "engine-restarted"      // the container ended when the engine restarted
+	codeNodeRestarted     Code = "node-restarted"        // the container ended when the node restarted
+	codeStoppedByUser     Code = "stopped"               // a user stopped the container
+	codeNoCommand         Code = "command-not-found"     // the container's command does not exist
+	codeNotExecutable     Code = "not-executable"        // the command is not a program, or has no execute permission
+	codeWrongArchitecture Code = "wrong-architecture"    // the image or its command is for another architecture
+	codeNoInterpreter     Code = "interpreter-not-found" // the command's loader or script interpreter does not exist
+	codeStartFailed       Code = "start-failed"          // any other failed start
+	codeImageNotFound     Code = "image-not-found"       // the registry does not have the image, or hides it without a login
+	codeImageRefused      Code = "image-not-allowed"     // the registry requires a login, or refuses the given login
+	codeImageName         Code = "image-name-invalid"    // the reference does not parse
+	codeRegistryAway      Code = "registry-not-found"    // the registry does not answer
+	codeRegistryLimit     Code = "registry-limit"        // the registry answered 429
+	codeRegistryTrouble   Code = "registry-trouble"      // the registry answered 5xx
+	codeImageMissing      Code = "image-not-present"     // the image is not present, and imagePullPolicy forbids a pull
+	codeImagePull         Code = "image-pull-failed"     // any other failed pull
+	codeImageWait         Code = "image-pulling"         // the image is still being pulled
+	codeConfigError       Code = "config-error"          // an object that the manifest names is missing
+	codeMountMissing      Code = "mount-missing"         // the source of a mount does not exist
+	codeVolumesFailed     Code = "volumes-failed"        // any other failure to set up volumes
+	codeDiskFull          Code = "disk-full"             // a filesystem has (almost) no free space
+	codeInodesFull        Code = "inodes-full"           // a filesystem has (almost) no free inodes
+	codeDiskLow           Code = "disk-low"              // so little free space that a kubelet would evict pods
+	codePortTaken         Code = "port-taken"            // another process holds the port on the host
+	codeNetworkFailed     Code = "network-failed"        // the network plugin reports an error
+	codeNoAddress         Code = "no-address-left"       // the network has no free address
+	codeSandboxFailed     Code = "sandbox-failed"        // any other failure to create the sandbox
+	codeSandboxGone       Code = "sandbox-gone"          // the sandbox does not exist, but its containers do
+	codeProbeFailed       Code = "killed-by-probe"       // a liveness or startup probe failed
+	codeNotReady          Code = "not-ready"             // a readiness or startup probe has not succeeded
+	codePaused            Code = "paused"                // the container's processes are frozen
+	codeHookFailed        Code = "hook-failed"           // a postStart hook failed
+	codeRestarted         Code = "restarted"             // the container runs again after a failure
+	codeNotStarted        Code = "not-started"           // the container waits; the text names the reason
+	codeStateUnknown      Code = "state-unknown"         // the runtime has lost the container
+	codePodFailed         Code = "pod-failed"            // the pod as a whole has failed
+	codeDeadlineExceeded  Code = "deadline-exceeded"     // the pod's activeDeadlineSeconds have passed
+	codeRuntimeNotReady   Code = "runtime-not-ready"     // the runtime reports RuntimeReady=false
+	codeNetworkNotReady   Code = "network-not-ready"     // the runtime reports NetworkReady=false
+	codeInvalidManifest   Code = "manifest-invalid"      // sync cannot read it
 )
 
 func Codes() []Code {
 	return []Code{
-		OutOfMemory, ProcessKilled, Exited, Signalled, EngineRestarted, NodeRestarted, StoppedByUser, NoCommand,
-		NotExecutable, WrongArchitecture, NoInterpreter, StartFailed, ImageNotFound, ImageRefused, ImageName, RegistryAway, RegistryLimit, RegistryTrouble, ImageMissing,
-		ImagePull, ImageWait, ConfigError, MountMissing, VolumesFailed, DiskFull, InodesFull, DiskLow,
-		PortTaken, NetworkFailed, NoAddress, SandboxFailed, SandboxGone, ProbeFailed, NotReady, Paused, HookFailed,
-		Restarted, NotStarted, StateUnknown, PodFailed, DeadlineExceeded, RuntimeNotReady, NetworkNotReady, InvalidManifest,
+		codeOutOfMemory, codeProcessKilled, codeExited, codeSignalled, codeEngineRestarted, codeNodeRestarted, codeStoppedByUser, codeNoCommand,
+		codeNotExecutable, codeWrongArchitecture, codeNoInterpreter, codeStartFailed, codeImageNotFound, codeImageRefused, codeImageName, codeRegistryAway, codeRegistryLimit, codeRegistryTrouble, codeImageMissing,
+		codeImagePull, codeImageWait, codeConfigError, codeMountMissing, codeVolumesFailed, codeDiskFull, codeInodesFull, codeDiskLow,
+		codePortTaken, codeNetworkFailed, codeNoAddress, codeSandboxFailed, codeSandboxGone, codeProbeFailed, codeNotReady, codePaused, codeHookFailed,
+		codeRestarted, codeNotStarted, codeStateUnknown, codePodFailed, codeDeadlineExceeded, codeRuntimeNotReady, codeNetworkNotReady, codeInvalidManifest,
 	}
 }
+
+// quoteless are the codes of findings whose text has only figures and errors of the runtime or a registry, unless they are
+// about an attempt of a container.
+var quoteless = []Code{
+	codeImageNotFound, codeImageRefused, codeImageName, codeRegistryAway, codeRegistryLimit, codeRegistryTrouble, codeImageMissing, codeImagePull, codeImageWait,
+	codeDiskFull, codeInodesFull, codeDiskLow, codePortTaken, codeNetworkFailed, codeNoAddress, codeSandboxFailed, codeRuntimeNotReady, codeNetworkNotReady,
+}
+
+// MayQuote reports whether the text of f may quote a container or a manifest.
+func (f Finding) MayQuote() bool { return f.ID != "" || !slices.Contains(quoteless, f.Code) }
 
 // Finding is a problem and its cause.
 type Finding struct {
@@ -166,14 +176,14 @@ func (x explainer) pod() []Finding {
 	d := x.p.Description
 	switch {
 	case d.Pod.Status.Message != "":
-		return []Finding{{Severity: Error, Code: DeadlineExceeded, Text: d.Pod.Status.Message, Next: []string{"crishim describe POD"}}}
+		return []Finding{{Severity: Error, Code: codeDeadlineExceeded, Text: d.Pod.Status.Message, Next: []string{"crishim describe POD"}}}
 	case len(d.Status.Containers) == 0:
 		if e := kuberuntime.LastFailure(d.Events, ""); e != nil && e.Container == "" {
 			return []Finding{x.podFailure(e)}
 		}
 	}
 	if d.View.Why != "" {
-		return []Finding{{Severity: Error, Code: PodFailed, Text: d.View.Why, Next: []string{"crishim describe POD"}}}
+		return []Finding{{Severity: Error, Code: codePodFailed, Text: d.View.Why, Next: []string{"crishim describe POD"}}}
 	}
 	if finding, ok := x.sandbox(); ok {
 		return []Finding{finding}
@@ -199,7 +209,7 @@ func (x explainer) sandbox() (Finding, bool) {
 		}
 		if state != "" {
 			return Finding{
-				Severity: Error, Code: SandboxGone, ID: c.SandboxID,
+				Severity: Error, Code: codeSandboxGone, ID: c.SandboxID,
 				Text:     "the pod's sandbox " + state + " and container " + c.Name + " still runs: it has no working network",
 				Evidence: []string{fmt.Sprintf("container %.13s runs in sandbox %.13s, which %s", c.ID, c.SandboxID, state)},
 				Next:     []string{"crishim stopp POD", "crishim pods --name " + x.p.Pod.Name},
@@ -215,11 +225,11 @@ func explainNode(f *Facts) (out []Finding) {
 		if c.GetStatus() {
 			continue
 		}
-		code := RuntimeNotReady
+		code := codeRuntimeNotReady
 		switch c.GetType() {
 		case runtimeapi.RuntimeReady:
 		case runtimeapi.NetworkReady:
-			code = NetworkNotReady
+			code = codeNetworkNotReady
 		default:
 			continue // a runtime's own, such as containerd's of deprecated settings
 		}
@@ -233,7 +243,7 @@ func explainNode(f *Facts) (out []Finding) {
 		if more := len(one.Problems) - 1; more > 0 {
 			text += fmt.Sprintf(", and %s", times(more, "one more problem", "more problems"))
 		}
-		out = append(out, Finding{Severity: Error, Code: InvalidManifest, Text: text, Next: []string{"crishim apply --dry-run -f " + shellWord(one.File)}})
+		out = append(out, Finding{Severity: Error, Code: codeInvalidManifest, Text: text, Next: []string{"crishim apply --dry-run -f " + shellWord(one.File)}})
 	}
 	for _, fs := range f.Node.Filesystems {
 		if finding, ok := fs.Finding(); ok {
@@ -255,11 +265,11 @@ func (fs Filesystem) Finding() (Finding, bool) {
 	next := []string{"crishim rmi --prune --dry-run", "crishim doctor"}
 	switch {
 	case fs.Space < fullShare:
-		return Finding{Severity: Error, Code: DiskFull, Text: fmt.Sprintf("the filesystem of %s has %.0f%% of its space free", fs.Path, 100*fs.Space), Next: next}, true
+		return Finding{Severity: Error, Code: codeDiskFull, Text: fmt.Sprintf("the filesystem of %s has %.0f%% of its space free", fs.Path, 100*fs.Space), Next: next}, true
 	case fs.Inodes < fullShare:
-		return Finding{Severity: Error, Code: InodesFull, Text: fmt.Sprintf("the filesystem of %s has %.0f%% of its inodes free", fs.Path, 100*fs.Inodes), Next: next}, true
+		return Finding{Severity: Error, Code: codeInodesFull, Text: fmt.Sprintf("the filesystem of %s has %.0f%% of its inodes free", fs.Path, 100*fs.Inodes), Next: next}, true
 	case fs.Space < lowShare:
-		return Finding{Severity: Warning, Code: DiskLow, Text: fmt.Sprintf("the filesystem of %s has %.0f%% of its space free: a kubelet evicts pods below 15%%", fs.Path, 100*fs.Space), Next: next}, true
+		return Finding{Severity: Warning, Code: codeDiskLow, Text: fmt.Sprintf("the filesystem of %s has %.0f%% of its space free: a kubelet evicts pods below 15%%", fs.Path, 100*fs.Space), Next: next}, true
 	}
 	return Finding{}, false
 }

@@ -38,7 +38,7 @@ func recorded(status int, change ...func(*Facts, *Pod, *pod.ContainerStatus)) *F
 	case 0:
 		c.Reason = "Completed"
 	}
-	p := &Pod{Containers: map[string]*Container{}, Description: &kuberuntime.Description{
+	p := &Pod{Containers: map[string]*containerFacts{}, Description: &kuberuntime.Description{
 		Pod:     &v1.Pod{Spec: v1.PodSpec{RestartPolicy: v1.RestartPolicyNever, Containers: []v1.Container{{Name: "main", Image: "app:1"}}}},
 		Status:  &pod.Status{Containers: []*pod.ContainerStatus{c}, Sandboxes: []*runtimeapi.PodSandboxStatus{{Id: sandboxID, Metadata: &runtimeapi.PodSandboxMetadata{}}}},
 		Waiting: map[string]v1.ContainerStateWaiting{}, Unready: map[string]string{}, Logs: map[string][]string{},
@@ -85,7 +85,7 @@ func noSandbox(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
 
 func kill(of string) change {
 	return func(f *Facts, _ *Pod, _ *pod.ContainerStatus) {
-		f.Node.Kills = append(f.Node.Kills, Kill{Process: "java", Pid: 7, Group: "/docker/" + of, LimitOf: "/docker/" + of, Usage: 1 << 24, Limit: 1 << 24, Resident: 1 << 23})
+		f.Node.Kills = append(f.Node.Kills, oomKill{Process: "java", Pid: 7, Group: "/docker/" + of, LimitOf: "/docker/" + of, Usage: 1 << 24, Limit: 1 << 24, Resident: 1 << 23})
 	}
 }
 
@@ -95,7 +95,7 @@ func engine(action string) change {
 	}
 }
 
-func detail(d Container) change {
+func detail(d containerFacts) change {
 	return func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Containers[id] = &d }
 }
 
@@ -113,12 +113,12 @@ func TestVerdicts(t *testing.T) {
 	host := func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
 		p.Pod.Spec.HostNetwork = true
 		p.Pod.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80}}
-		p.Ports = map[Port]Holder{{80, "tcp"}: {Process: "nginx", Pid: 9, Pod: "shop/other"}}
+		p.Ports = map[hostPort]portHolder{{80, "tcp"}: {Process: "nginx", Pid: 9, Pod: "shop/other"}}
 	}
 	inside := func(container, protocol string) change {
 		return func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
 			p.Pod.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80}}
-			p.Inside = map[Port]Holder{{80, protocol}: {Process: "nginx", Pid: 9, Container: container}}
+			p.Inside = map[hostPort]portHolder{{80, protocol}: {Process: "nginx", Pid: 9, Container: container}}
 		}
 	}
 	sandboxEvents := func(actions ...string) change {
@@ -135,7 +135,7 @@ func TestVerdicts(t *testing.T) {
 			p.Missing = missing
 		}
 	}
-	foreign := detail(Container{Architecture: "s390x"})
+	foreign := detail(containerFacts{Architecture: "s390x"})
 	for name, c := range map[string]struct {
 		facts *Facts
 		want  string
@@ -155,8 +155,8 @@ func TestVerdicts(t *testing.T) {
 		"a kill the runtime missed":           {recorded(137, kill(id)), "error out-of-memory"},
 		"only a process of it":                {recorded(1, kill(id)), "error exited"},
 		"a process of one that runs":          {recorded(-1, kill(id)), "warning process-killed"},
-		"counted by its cgroup":               {recorded(-1, detail(Container{Memory: &Memory{Kills: 2, Peak: 1 << 20}})), "warning process-killed"},
-		"paused":                              {recorded(-1, probed, detail(Container{Paused: true})), "error paused"},
+		"counted by its cgroup":               {recorded(-1, detail(containerFacts{Memory: &memoryUse{Kills: 2, Peak: 1 << 20}})), "warning process-killed"},
+		"paused":                              {recorded(-1, probed, detail(containerFacts{Paused: true})), "error paused"},
 		"noted by the engine":                 {recorded(137, engine("oom")), "error out-of-memory"},
 		"noted of the time before":            {recorded(137, engine("oom"), engine("start")), "error ended-by-signal?"},
 		"killed by a person":                  {recorded(137, engine("kill")), "note stopped"},
@@ -176,12 +176,12 @@ func TestVerdicts(t *testing.T) {
 		"for other processors":                {recorded(126, reason("StartError", runc("exec /x: exec format error")), foreign), "error wrong-architecture"},
 		"a script without its first line":     {recorded(126, reason("StartError", runc("exec /x: exec format error"))), "error not-executable"},
 		"for other processors, it seems":      {recorded(255, foreign), "error wrong-architecture?"},
-		"a program for other processors":      {recorded(128, reason("StartError", runc("exec /x: exec format error")), detail(Container{Program: &Program{Path: "/x", Machine: "s390"}})), "error wrong-architecture"},
-		"ended at once, for other processors": {recorded(255, detail(Container{Program: &Program{Path: "/x", Machine: "s390"}})), "error wrong-architecture?"},
-		"no loader":                           {recorded(128, reason("StartError", runc("exec /x: no such file or directory")), detail(Container{Program: &Program{Path: "/x", Interpreter: "/lib/ld.so"}})), "error interpreter-not-found"},
-		"a script without its interpreter":    {recorded(1, detail(Container{Program: &Program{Path: "/x", Interpreter: "/bin/bash"}})), "error interpreter-not-found"},
-		"a program that can run":              {recorded(1, detail(Container{Program: &Program{Path: "/x"}})), "error exited"},
-		"a mount that is not there":           {recorded(128, reason("StartError", runc("error mounting x")), detail(Container{Missing: []string{"/x"}})), "error mount-missing"},
+		"a program for other processors":      {recorded(128, reason("StartError", runc("exec /x: exec format error")), detail(containerFacts{Program: &program{Path: "/x", Machine: "s390"}})), "error wrong-architecture"},
+		"ended at once, for other processors": {recorded(255, detail(containerFacts{Program: &program{Path: "/x", Machine: "s390"}})), "error wrong-architecture?"},
+		"no loader":                           {recorded(128, reason("StartError", runc("exec /x: no such file or directory")), detail(containerFacts{Program: &program{Path: "/x", Interpreter: "/lib/ld.so"}})), "error interpreter-not-found"},
+		"a script without its interpreter":    {recorded(1, detail(containerFacts{Program: &program{Path: "/x", Interpreter: "/bin/bash"}})), "error interpreter-not-found"},
+		"a program that can run":              {recorded(1, detail(containerFacts{Program: &program{Path: "/x"}})), "error exited"},
+		"a mount that is not there":           {recorded(128, reason("StartError", runc("error mounting x")), detail(containerFacts{Missing: []string{"/x"}})), "error mount-missing"},
 		"a start that failed otherwise":       {recorded(128, reason("StartError", "the shim died")), "error start-failed"},
 		"a port that another has":             {recorded(1, host), "error port-taken?"},
 		"a port that another container has":   {recorded(1, inside("proxy", "tcp")), "error port-taken?"},
@@ -210,7 +210,7 @@ func TestVerdicts(t *testing.T) {
 		"a seccomp profile that is not there": {recorded(-1, waiting("CreateContainerError"), told("main", "Failed", "CreateContainerError", "create container main: seccomp profile: open /x.json: no such file or directory")), "error start-failed"},
 		"a working directory that is a file":  {recorded(-1, waiting("CreateContainerError"), told("main", "Failed", "CreateContainerError", "create container main: Error response from daemon: Cannot mkdir: /etc/passwd is not a directory")), "error start-failed"},
 		"the same, said by runc":              {recorded(128, reason("StartError", runc("mkdir /etc/passwd: not a directory"))), "error start-failed"},
-		"a file that is no program":           {recorded(1, detail(Container{Program: &Program{Path: "/x", NoProgram: true}})), "error not-executable?"},
+		"a file that is no program":           {recorded(1, detail(containerFacts{Program: &program{Path: "/x", NoProgram: true}})), "error not-executable?"},
 		"a pod after its deadline": {recorded(137, func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
 			p.Pod.Status.Message = "the pod has run for its activeDeadlineSeconds"
 		}, told("main", "Started", "", ""), killing("", "stopping container main")), "error deadline-exceeded"},
@@ -232,7 +232,7 @@ func TestVerdicts(t *testing.T) {
 		"its sandbox was killed":       {recorded(137, stopped, sandboxEvents("die")), "error sandbox-gone"},
 		"its sandbox was stopped":      {recorded(137, stopped, sandboxEvents("kill", "die")), "note stopped?"},
 		"its sandbox was lost":         {recorded(137, told("main", "Started", "", ""), told("", "SandboxChanged", "", "the sandbox is not ready"), killing("", "stopping container main")), "error sandbox-gone"},
-		"a full volume":                {recorded(1, detail(Container{Full: []string{"/data"}})), "error disk-full?"},
+		"a full volume":                {recorded(1, detail(containerFacts{Full: []string{"/data"}})), "error disk-full?"},
 		"removed by hand":              {recorded(-1, waiting("CrashLoopBackOff"), told("main", "Started", "", ""), told("main", "BackOff", "CrashLoopBackOff", "back-off 10s")), ""},
 		"removed, and kept by crishim": {recorded(-1, waiting("CreateContainerError"), func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Managed = true }, told("main", "Started", "", ""), told("main", "Failed", "CreateContainerError", "no")), "error start-failed"},
 		"a manifest that is wrong": {recorded(0, func(f *Facts, _ *Pod, _ *pod.ContainerStatus) {

@@ -43,7 +43,7 @@ type Node struct {
 	Booted        time.Time // zero if unknown
 	EngineStarted time.Time // start of the process that serves the endpoint
 	Conditions    []*runtimeapi.RuntimeCondition
-	Kills         []Kill // OOM kills, oldest first
+	Kills         []oomKill // OOM kills, oldest first
 	Filesystems   []Filesystem
 	Leases        map[string]int // number of addresses that host-local has allocated, by network
 	Invalid       []kuberuntime.InvalidManifest
@@ -51,26 +51,26 @@ type Node struct {
 	Unread []string
 }
 
-// Pod has the facts of one pod.
+// collectPod has the facts of one pod.
 type Pod struct {
 	*kuberuntime.Description
 	Owner      kuberuntime.Owner
-	Containers map[string]*Container // by id; containers that run or failed
-	Ports      map[Port]Holder       // the pod's host ports that another process holds
-	Inside     map[Port]Holder       // containers' ports that a process of another container of the pod holds
-	Missing    []string              // paths of hostPath volumes that do not exist
-	Journal    []client.EngineEvent  // events of containers and sandboxes, oldest first
+	Containers map[string]*containerFacts // by id; containers that run or failed
+	Ports      map[hostPort]portHolder    // the pod's host ports that another process holds
+	Inside     map[hostPort]portHolder    // containers' ports that a process of another container of the pod holds
+	Missing    []string                   // paths of hostPath volumes that do not exist
+	Journal    []client.EngineEvent       // events of containers and sandboxes, oldest first
 }
 
-// Container has the details of one attempt.
-type Container struct {
+// containerFacts has the details of one attempt.
+type containerFacts struct {
 	Args         []string
-	Memory       *Memory // counters of its cgroup; nil if the cgroup is gone or unreadable
+	Memory       *memoryUse // counters of its cgroup; nil if the cgroup is gone or unreadable
 	Paused       bool
 	Missing      []string // mount sources that do not exist
 	Full         []string // targets of writable mounts without free space or inodes
 	Architecture string   // the image's, if it differs from the host's
-	Program      *Program // why its command cannot run; nil if not examined
+	Program      *program // why its command cannot run; nil if not examined
 }
 
 // Options names the sources of facts.
@@ -123,13 +123,13 @@ func (c *Collector) Pods(ctx context.Context) ([]*pod.Pod, error) { return c.man
 // podsAtOnce limits the pods that are collected in parallel.
 const podsAtOnce = 8
 
-// Pod collects the facts of one pod, not of its node.
-func (c *Collector) Pod(ctx context.Context, p *pod.Pod) (*Pod, error) {
+// collectPod collects the facts of one pod, not of its node.
+func (c *Collector) collectPod(ctx context.Context, p *pod.Pod) (*Pod, error) {
 	d, err := c.manager.Describe(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	out := &Pod{Description: d, Owner: c.manager.OwnerOf(ctx, p), Containers: map[string]*Container{}}
+	out := &Pod{Description: d, Owner: c.manager.OwnerOf(ctx, p), Containers: map[string]*containerFacts{}}
 	for _, volume := range d.Pod.Spec.Volumes {
 		if volume.HostPath != nil && !c.o.Host.exists(volume.HostPath.Path) {
 			out.Missing = append(out.Missing, volume.HostPath.Path)
@@ -155,7 +155,7 @@ func (c *Collector) Collect(ctx context.Context, pods ...*pod.Pod) (*Facts, erro
 	})
 	for i, p := range pods {
 		work.Go(func() error {
-			found, err := c.Pod(ctx, p)
+			found, err := c.collectPod(ctx, p)
 			if err != nil {
 				return err
 			}
@@ -205,10 +205,10 @@ func (c *Collector) details(ctx context.Context, p *Pod) error {
 // atOnce bounds the run of a command that could not be executed: some runtimes start the container first.
 const atOnce = 2 * time.Second
 
-func (c *Collector) container(ctx context.Context, attempt *pod.ContainerStatus) (*Container, error) {
+func (c *Collector) container(ctx context.Context, attempt *pod.ContainerStatus) (*containerFacts, error) {
 	r, err := c.conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: attempt.ID, Verbose: true})
 	if status.Code(err) == codes.NotFound {
-		return &Container{}, nil
+		return &containerFacts{}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -223,7 +223,7 @@ func (c *Collector) container(ctx context.Context, attempt *pod.ContainerStatus)
 		} `json:"runtimeSpec"`
 	}
 	_ = json.Unmarshal([]byte(r.GetInfo()["info"]), &info) // some runtimes have no info, or not as JSON
-	out := &Container{Args: info.Spec.Process.Args}
+	out := &containerFacts{Args: info.Spec.Process.Args}
 	if attempt.Running() {
 		out.Memory, out.Paused = c.o.Host.memory(info.Pid, attempt.ID), c.o.Host.paused(info.Pid, attempt.ID)
 		return out, nil

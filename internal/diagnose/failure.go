@@ -28,49 +28,49 @@ type words struct {
 }
 
 var pullWords = []words{
-	{ImageName, "invalid reference format"},
-	{ImageName, "could not parse reference"},
-	{ImageName, "couldn't parse image"},
-	{WrongArchitecture, "no matching manifest for"},
-	{WrongArchitecture, "no match for platform"},
-	{WrongArchitecture, "does not match the specified platform"},
-	{WrongArchitecture, "no image found in image index for architecture"},
-	{DiskFull, "no space left on device"},
-	{ImageRefused, "unauthorized"},
-	{ImageRefused, "authentication required"},
-	{ImageRefused, "no basic auth credentials"},
-	{ImageRefused, "403 forbidden"},
-	{ImageRefused, "authorization failed"},
-	{ImageRefused, "denied"},
-	{ImageNotFound, "manifest unknown"},
-	{ImageNotFound, "name unknown"},
-	{ImageNotFound, "manifest_unknown"}, // a registry's codes, which Docker 26 shows
-	{ImageNotFound, "name_unknown"},
-	{ImageNotFound, "not found"},
-	{RegistryAway, "no such host"},
-	{RegistryAway, "connection refused"},
-	{RegistryAway, "i/o timeout"},
-	{RegistryAway, "tls:"},
-	{RegistryAway, "x509:"},
-	{RegistryAway, "server gave http response to https client"},
-	{RegistryAway, "network is unreachable"},
-	{RegistryAway, "request canceled"},
-	{RegistryAway, "deadline exceeded"},
-	{RegistryAway, "temporary failure in name resolution"},
+	{codeImageName, "invalid reference format"},
+	{codeImageName, "could not parse reference"},
+	{codeImageName, "couldn't parse image"},
+	{codeWrongArchitecture, "no matching manifest for"},
+	{codeWrongArchitecture, "no match for platform"},
+	{codeWrongArchitecture, "does not match the specified platform"},
+	{codeWrongArchitecture, "no image found in image index for architecture"},
+	{codeDiskFull, "no space left on device"},
+	{codeImageRefused, "unauthorized"},
+	{codeImageRefused, "authentication required"},
+	{codeImageRefused, "no basic auth credentials"},
+	{codeImageRefused, "403 forbidden"},
+	{codeImageRefused, "authorization failed"},
+	{codeImageRefused, "denied"},
+	{codeImageNotFound, "manifest unknown"},
+	{codeImageNotFound, "name unknown"},
+	{codeImageNotFound, "manifest_unknown"}, // a registry's codes, which Docker 26 shows
+	{codeImageNotFound, "name_unknown"},
+	{codeImageNotFound, "not found"},
+	{codeRegistryAway, "no such host"},
+	{codeRegistryAway, "connection refused"},
+	{codeRegistryAway, "i/o timeout"},
+	{codeRegistryAway, "tls:"},
+	{codeRegistryAway, "x509:"},
+	{codeRegistryAway, "server gave http response to https client"},
+	{codeRegistryAway, "network is unreachable"},
+	{codeRegistryAway, "request canceled"},
+	{codeRegistryAway, "deadline exceeded"},
+	{codeRegistryAway, "temporary failure in name resolution"},
 }
 
 var sandboxWords = []words{
-	{PortTaken, "port is already allocated"},
-	{PortTaken, "address already in use"},
-	{PortTaken, "is taken by pod"}, // of apply's and sync's own admission
-	{NoAddress, "no ip addresses available"},
-	{NoAddress, "no available ip"},
-	{DiskFull, "no space left on device"},
-	{NetworkFailed, "cni"},
-	{NetworkFailed, "failed to setup network"},
-	{NetworkFailed, "network plugin"},
-	{NetworkFailed, "failed to set up sandbox container network"},
-	{NetworkFailed, "plugin type="},
+	{codePortTaken, "port is already allocated"},
+	{codePortTaken, "address already in use"},
+	{codePortTaken, "is taken by pod"}, // of apply's and sync's own admission
+	{codeNoAddress, "no ip addresses available"},
+	{codeNoAddress, "no available ip"},
+	{codeDiskFull, "no space left on device"},
+	{codeNetworkFailed, "cni"},
+	{codeNetworkFailed, "failed to setup network"},
+	{codeNetworkFailed, "network plugin"},
+	{codeNetworkFailed, "failed to set up sandbox container network"},
+	{codeNetworkFailed, "plugin type="},
 }
 
 // codeOf returns the code of the first entry that a text contains after these names are removed from it.
@@ -90,17 +90,17 @@ func codeOf(list []words, text string, fallback Code, names ...string) Code {
 }
 
 var startCodes = map[ocierror.Failure]Code{
-	ocierror.NotFound: NoCommand, ocierror.NotExecutable: NotExecutable, ocierror.WrongFormat: WrongArchitecture,
-	ocierror.NoMount: MountMissing, ocierror.DiskFull: DiskFull,
+	ocierror.NotFound: codeNoCommand, ocierror.NotExecutable: codeNotExecutable, ocierror.WrongFormat: codeWrongArchitecture,
+	ocierror.NoMount: codeMountMissing, ocierror.DiskFull: codeDiskFull,
 }
 
 // startCode returns the code for the runtime's start error. The missing file in it may be another than the command.
 func startCode(text string) Code {
 	code := startCodes[ocierror.Of(text)]
-	if !ocierror.IsStart(text) && code != MountMissing && code != DiskFull {
+	if !ocierror.IsStart(text) && code != codeMountMissing && code != codeDiskFull {
 		code = ""
 	}
-	return cmp.Or(code, StartFailed)
+	return cmp.Or(code, codeStartFailed)
 }
 
 // couldNotStart explains an attempt whose command never ran.
@@ -114,7 +114,7 @@ func (x explainer) couldNotStart(f *Finding, c plan.ContainerView, s *pod.Contai
 	detail := x.p.Containers[s.ID]
 	switch {
 	case detail != nil && len(detail.Missing) > 0:
-		f.Code = MountMissing
+		f.Code = codeMountMissing
 		f.Next = []string{"ls -ld " + shellWord(detail.Missing[0]), "crishim describe POD"}
 		for _, path := range detail.Missing {
 			f.Evidence = append(f.Evidence, path+", which is to be mounted in it, is not there")
@@ -123,8 +123,8 @@ func (x explainer) couldNotStart(f *Finding, c plan.ContainerView, s *pod.Contai
 		said := f.Code
 		f.Code = ""
 		x.cannotRun(f, s)
-		if f.Code == "" && said == WrongArchitecture { // the image and the file are right
-			said = NotExecutable
+		if f.Code == "" && said == codeWrongArchitecture { // the image and the file are right
+			said = codeNotExecutable
 			f.Evidence = append(f.Evidence, "its image is for this host's processors: the file is no program, or a script without #!")
 		}
 		f.Code = cmp.Or(f.Code, said)
@@ -145,7 +145,7 @@ func (x explainer) cannotRun(f *Finding, s *pod.ContainerStatus) {
 	case detail.Program != nil && detail.Program.Machine != "":
 		f.Evidence = append(f.Evidence, fmt.Sprintf("%s is for %s, and this host is %s", detail.Program.Path, detail.Program.Machine, runtime.GOARCH))
 	case detail.Program != nil && detail.Program.Interpreter != "":
-		f.Code = NoInterpreter
+		f.Code = codeNoInterpreter
 		f.Text += ": the interpreter of its command is not there"
 		f.Evidence = append(f.Evidence, fmt.Sprintf("%s needs %s, which the container does not have", detail.Program.Path, detail.Program.Interpreter))
 		if strings.HasSuffix(detail.Program.Interpreter, "\r") {
@@ -153,14 +153,14 @@ func (x explainer) cannotRun(f *Finding, s *pod.ContainerStatus) {
 		}
 		return
 	case detail.Program != nil && detail.Program.NoProgram && !s.NeverStarted():
-		f.Code, f.Probable = NotExecutable, true
+		f.Code, f.Probable = codeNotExecutable, true
 		f.Text += ", probably because its command is no program"
 		f.Evidence = append(f.Evidence, detail.Program.Path+" is no ELF file, and a script without #!")
 		return
 	default:
 		return
 	}
-	f.Code = WrongArchitecture
+	f.Code = codeWrongArchitecture
 	f.Next = []string{"crishim inspecti " + shellWord(s.Image), "crishim pull " + shellWord(s.Image)}
 	if !s.NeverStarted() {
 		f.Probable = true
@@ -179,7 +179,7 @@ func (x explainer) portTaken(f *Finding, c plan.ContainerView) {
 		if !taken || !x.p.Pod.Spec.HostNetwork && (holder.Container == "" || holder.Container == c.Container.Name) {
 			continue
 		}
-		f.Code, f.Probable = PortTaken, true
+		f.Code, f.Probable = codePortTaken, true
 		f.Text += fmt.Sprintf(", probably because port %d is taken", port.ContainerPort)
 		if !x.p.Pod.Spec.HostNetwork {
 			f.Text += " by container " + holder.Container
@@ -198,48 +198,48 @@ func (x explainer) startFailure(c plan.ContainerView, e *kuberuntime.Event) Find
 	image := c.Container.Image
 	switch {
 	case e.Reason == kuberuntime.EventPulling:
-		f.Severity, f.Code, f.Text = Warning, ImageWait, f.Text+" for "+waited(x.f.At, e.Time)
+		f.Severity, f.Code, f.Text = Warning, codeImageWait, f.Text+" for "+waited(x.f.At, e.Time)
 		f.Next = []string{"crishim pull " + shellWord(image)}
 	case e.Waiting == "ErrImageNeverPull":
-		f.Code, f.Next = ImageMissing, []string{"crishim images", "crishim pull " + shellWord(image)}
+		f.Code, f.Next = codeImageMissing, []string{"crishim images", "crishim pull " + shellWord(image)}
 	case e.Waiting == "InvalidImageName":
-		f.Code, f.Next = ImageName, []string{"crishim images"}
+		f.Code, f.Next = codeImageName, []string{"crishim images"}
 	case strings.Contains(e.Waiting, "Image") || e.Waiting == "RegistryUnavailable" || e.Waiting == "SignatureValidationFailed":
 		switch client.PullFailureOf(strings.ReplaceAll(e.Message, image, "NAME")) {
 		case client.PullLimited:
-			f.Code = RegistryLimit
+			f.Code = codeRegistryLimit
 		case client.PullTrouble:
-			f.Code = RegistryTrouble
+			f.Code = codeRegistryTrouble
 		default:
-			f.Code = codeOf(pullWords, e.Message, ImagePull, image, repository(image))
+			f.Code = codeOf(pullWords, e.Message, codeImagePull, image, repository(image))
 		}
 		f.Next = []string{"crishim pull " + shellWord(image)}
 		f.Evidence = append(f.Evidence, pullMeaning[f.Code]...)
-		if f.Code == ImageRefused {
+		if f.Code == codeImageRefused {
 			f.Next = append(f.Next, "docker login "+shellWord(registryOf(image)))
 		}
 	case e.Waiting == "CreateContainerConfigError":
-		f.Code = ConfigError
+		f.Code = codeConfigError
 	default:
 		f.Code = startCode(e.Message)
-		if f.Code == StartFailed || f.Code == NoCommand {
+		if f.Code == codeStartFailed || f.Code == codeNoCommand {
 			if path := missingSource(x.p, c.Container, e.Message); path != "" {
-				f.Code, f.Next = MountMissing, []string{"ls -ld " + shellWord(path), "crishim describe POD"}
+				f.Code, f.Next = codeMountMissing, []string{"ls -ld " + shellWord(path), "crishim describe POD"}
 			}
 		}
 		if e.Waiting == "PostStartHookError" {
-			f.Code = HookFailed
+			f.Code = codeHookFailed
 		}
 	}
 	return f
 }
 
 var pullMeaning = map[Code][]string{
-	ImageNotFound:   {"the registry answered, and has no image of this name and tag: look for a mistake in the name"},
-	ImageRefused:    {"a registry refuses what does not exist, too: look at the name, then at the login"},
-	RegistryLimit:   {"the registry answered, and limits how much may be pulled: wait, or log in for a higher limit"},
-	RegistryTrouble: {"the registry answered with an error of its own: the fault is not on this machine"},
-	RegistryAway:    {"the registry gave no answer that can be read: look at its name, DNS, proxy and certificates"},
+	codeImageNotFound:   {"the registry answered, and has no image of this name and tag: look for a mistake in the name"},
+	codeImageRefused:    {"a registry refuses what does not exist, too: look at the name, then at the login"},
+	codeRegistryLimit:   {"the registry answered, and limits how much may be pulled: wait, or log in for a higher limit"},
+	codeRegistryTrouble: {"the registry answered with an error of its own: the fault is not on this machine"},
+	codeRegistryAway:    {"the registry gave no answer that can be read: look at its name, DNS, proxy and certificates"},
 }
 
 // missingSource returns a missing mount source that the text of a failure names.
@@ -257,18 +257,18 @@ func missingSource(p *Pod, c *v1.Container, text string) string {
 func (x explainer) podFailure(e *kuberuntime.Event) Finding {
 	f := Finding{Severity: Error, Time: e.Time, Text: e.Why(), Next: []string{"crishim describe POD"}}
 	if e.Reason == kuberuntime.EventVolumes {
-		f.Code = VolumesFailed
+		f.Code = codeVolumesFailed
 		if strings.HasSuffix(strings.ToLower(e.Message), "no such file or directory") || strings.Contains(e.Message, "is not there") || strings.Contains(e.Message, "does not exist") {
-			f.Code = MountMissing
+			f.Code = codeMountMissing
 			for _, path := range x.p.Missing {
 				f.Next = append([]string{"ls -ld " + shellWord(path)}, f.Next...)
 			}
 		}
 		return f
 	}
-	f.Code = codeOf(sandboxWords, e.Message, SandboxFailed, x.p.Pod.Name, x.p.Pod.Namespace)
+	f.Code = codeOf(sandboxWords, e.Message, codeSandboxFailed, x.p.Pod.Name, x.p.Pod.Namespace)
 	switch f.Code {
-	case PortTaken:
+	case codePortTaken:
 		ports, _ := wantedPorts(x.p)
 		for _, port := range ports {
 			if holder, taken := x.p.Ports[port]; taken {
@@ -278,14 +278,14 @@ func (x explainer) podFailure(e *kuberuntime.Event) Finding {
 		if len(ports) > 0 {
 			f.Next = []string{fmt.Sprintf("crishim who :%d", ports[0].Number), "crishim pods -o wide"}
 		}
-	case NoAddress, NetworkFailed:
+	case codeNoAddress, codeNetworkFailed:
 		f.Next = []string{"crishim doctor", "crishim info"}
 		for network, n := range x.f.Node.Leases {
-			if f.Code == NoAddress {
+			if f.Code == codeNoAddress {
 				f.Evidence = append(f.Evidence, fmt.Sprintf("%d addresses of network %s are given away in /var/lib/cni/networks/%s", n, network, network))
 			}
 		}
-	case DiskFull:
+	case codeDiskFull:
 		f.Next = []string{"crishim imagefsinfo", "crishim rmi --prune --dry-run"}
 	}
 	return f
@@ -296,11 +296,11 @@ var failedPort = lazyregexp.New(`(?:0\.0\.0\.0|::\]?|127\.0\.0\.1|\[::1\]|\d+\.\
 
 // wantedPorts returns the ports of containers that do not run, for a pod that is not ready: ports on the host, including
 // the port in the engine's error, and ports in the pod's own network.
-func wantedPorts(p *Pod) (onHost, inside []Port) {
+func wantedPorts(p *Pod) (onHost, inside []hostPort) {
 	if p.View.Ready {
 		return nil, nil
 	}
-	add := func(list []Port, port Port) []Port {
+	add := func(list []hostPort, port hostPort) []hostPort {
 		if port.Number < 1 || port.Protocol == "sctp" || slices.Contains(list, port) {
 			return list
 		}
@@ -309,7 +309,7 @@ func wantedPorts(p *Pod) (onHost, inside []Port) {
 	if e := kuberuntime.LastFailure(p.Events, ""); e != nil && e.Reason == kuberuntime.EventSandboxFailed {
 		if m := failedPort.FindStringSubmatch(e.Message); m != nil {
 			port, _ := strconv.ParseUint(m[1], 10, 16)
-			onHost = add(onHost, Port{int32(port), "tcp"})
+			onHost = add(onHost, hostPort{int32(port), "tcp"})
 		}
 	}
 	for _, c := range manifest.Containers(p.Pod) {

@@ -42,8 +42,8 @@ func (h Host) exists(path string) bool {
 	return h.Hidden || !errors.Is(err, fs.ErrNotExist)
 }
 
-// Memory has the memory counters of a container's cgroup.
-type Memory struct {
+// memoryUse has the memory counters of a container's cgroup.
+type memoryUse struct {
 	Peak  uint64 // bytes
 	Kills uint64 // OOM kills in it
 }
@@ -71,12 +71,12 @@ func (h Host) group(pid int, id, controller string) (dir string, version int) {
 }
 
 // memory reads the memory counters of a container's process, or returns nil without them.
-func (h Host) memory(pid int, id string) *Memory {
+func (h Host) memory(pid int, id string) *memoryUse {
 	switch dir, version := h.group(pid, id, "memory"); version {
 	case 1:
-		return &Memory{Peak: h.counter(dir, "memory.max_usage_in_bytes", ""), Kills: h.counter(dir, "memory.oom_control", "oom_kill")}
+		return &memoryUse{Peak: h.counter(dir, "memory.max_usage_in_bytes", ""), Kills: h.counter(dir, "memory.oom_control", "oom_kill")}
 	case 2:
-		return &Memory{Peak: h.counter(dir, "memory.peak", ""), Kills: h.counter(dir, "memory.events", "oom_kill")}
+		return &memoryUse{Peak: h.counter(dir, "memory.peak", ""), Kills: h.counter(dir, "memory.events", "oom_kill")}
 	}
 	return nil
 }
@@ -226,25 +226,25 @@ func (h Host) leases() map[string]int {
 	return out
 }
 
-// Port is a port that a container listens on.
-type Port struct {
+// hostPort is a port that a container listens on.
+type hostPort struct {
 	Number   int32
 	Protocol string // tcp or udp
 }
 
-func portOf(p v1.ContainerPort, number int32) Port {
-	return Port{number, strings.ToLower(cmp.Or(string(p.Protocol), "tcp"))}
+func portOf(p v1.ContainerPort, number int32) hostPort {
+	return hostPort{number, strings.ToLower(cmp.Or(string(p.Protocol), "tcp"))}
 }
 
-// Holder is a process that listens on a port.
-type Holder struct {
+// portHolder is a process that listens on a port.
+type portHolder struct {
 	Process   string
 	Pid       int
 	Pod       string // namespace/name, if the process belongs to a pod
 	Container string // its name in the manifest
 }
 
-func (h Holder) String() string {
+func (h portHolder) String() string {
 	if h.Pid == 0 {
 		return "another process"
 	}
@@ -280,13 +280,13 @@ func (c *Collector) ports(f *Facts) {
 }
 
 // holders finds the processes of a network that listen on ports.
-func holders(f *Facts, networks map[uint64][]hostproc.Process, network uint64, ports []Port) map[Port]Holder {
-	found := map[Port]Holder{}
+func holders(f *Facts, networks map[uint64][]hostproc.Process, network uint64, ports []hostPort) map[hostPort]portHolder {
+	found := map[hostPort]portHolder{}
 	for _, port := range ports {
 		members := map[uint64][]hostproc.Process{network: networks[network]}
 		listeners, _ := hostproc.Listeners(members, uint16(port.Number), port.Protocol) //nolint:gosec // a manifest with another is refused
 		for _, l := range listeners {
-			holder := Holder{} // only root can see the sockets of other users
+			holder := portHolder{} // only root can see the sockets of other users
 			for _, process := range l.Holders {
 				holder = f.holder(process)
 			}
@@ -298,8 +298,8 @@ func holders(f *Facts, networks map[uint64][]hostproc.Process, network uint64, p
 
 // holder describes a process. The process belongs to a pod if it is in the cgroup of a container, or is docker-proxy for
 // the pod's address.
-func (f *Facts) holder(process hostproc.Process) Holder {
-	h := Holder{Process: process.Command, Pid: process.PID}
+func (f *Facts) holder(process hostproc.Process) portHolder {
+	h := portHolder{Process: process.Command, Pid: process.PID}
 	address := ""
 	if process.Command == hostproc.DockerProxy {
 		address = process.Argument("-container-ip")

@@ -49,16 +49,16 @@ func TestKernelLog(t *testing.T) {
 	usage := "memory: usage 16384kB, limit 16384kB, failcnt 63"
 	for name, c := range map[string]struct {
 		log  string
-		want []Kill
+		want []oomKill
 	}{
-		"a limit": {record(6, "2000000", "sh invoked oom-killer: gfp_mask=0xcc0", usage, constraint(group, "sh"), fmt.Sprintf(killed, "sh")), []Kill{
+		"a limit": {record(6, "2000000", "sh invoked oom-killer: gfp_mask=0xcc0", usage, constraint(group, "sh"), fmt.Sprintf(killed, "sh")), []oomKill{
 			{At: time.Unix(102, 0), Process: "sh", Pid: 7, Group: group, LimitOf: group, Usage: 16 << 20, Limit: 16 << 20, Resident: 128 << 10},
 		}},
-		"an older kernel": {record(6, "0", "Task in "+group+" killed as a result of limit of /docker", "Memory cgroup out of memory: Killed process 9 (a b)"), []Kill{
+		"an older kernel": {record(6, "0", "Task in "+group+" killed as a result of limit of /docker", "Memory cgroup out of memory: Killed process 9 (a b)"), []oomKill{
 			{At: time.Unix(100, 0), Process: "a b", Pid: 9, Group: group, LimitOf: "/docker"},
 		}},
 		"the whole node": {record(3, "0", "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg="+group+",task=sh,pid=7,uid=0",
-			strings.Replace(fmt.Sprintf(killed, "sh"), "Memory cgroup out", "Out", 1)), []Kill{{At: time.Unix(100, 0), Process: "sh", Pid: 7, Group: group, Resident: 128 << 10}}},
+			strings.Replace(fmt.Sprintf(killed, "sh"), "Memory cgroup out", "Out", 1)), []oomKill{{At: time.Unix(100, 0), Process: "sh", Pid: 7, Group: group, Resident: 128 << 10}}},
 		"written by a process":     {record(14, "0", constraint(group, "sh"), fmt.Sprintf(killed, "sh")), nil},
 		"half of it":               {record(6, "0", fmt.Sprintf(killed, "sh")), nil},
 		"another process":          {record(6, "0", strings.Replace(constraint(group, "sh"), "pid=7", "pid=8", 1), fmt.Sprintf(killed, "sh")), nil},
@@ -82,16 +82,16 @@ func TestMemory(t *testing.T) {
 	v2 := "/sys/fs/cgroup/system.slice/docker-" + id + ".scope"
 	for name, c := range map[string]struct {
 		files map[string]string
-		want  *Memory
+		want  *memoryUse
 	}{
 		"version 1": {map[string]string{
 			"/proc/7/cgroup": "5:memory:/docker/" + id + "\n1:cpu:/docker/" + id + "\n", v1 + "/memory.usage_in_bytes": "10\n", v1 + "/memory.max_usage_in_bytes": "20\n",
 			v1 + "/memory.limit_in_bytes": "9223372036854771712\n", v1 + "/memory.failcnt": "4\n", v1 + "/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
-		}, &Memory{Peak: 20, Kills: 2}},
+		}, &memoryUse{Peak: 20, Kills: 2}},
 		"version 2": {map[string]string{
 			"/proc/7/cgroup": "0::/system.slice/docker-" + id + ".scope\n", "/sys/fs/cgroup/cgroup.controllers": "memory", v2 + "/memory.current": "10\n",
 			v2 + "/memory.peak": "20\n", v2 + "/memory.max": "max\n", v2 + "/memory.events": "low 0\nmax 4\noom 3\noom_kill 2\n",
-		}, &Memory{Peak: 20, Kills: 2}},
+		}, &memoryUse{Peak: 20, Kills: 2}},
 		"another's process": {map[string]string{"/proc/7/cgroup": "5:memory:/docker/" + otherID + "\n"}, nil},
 		"no process":        {nil, nil},
 	} {

@@ -14,8 +14,8 @@ import (
 	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
-// Kill is an OOM kill: a process that the kernel ended because memory was short.
-type Kill struct {
+// oomKill is an OOM kill: a process that the kernel ended because memory was short.
+type oomKill struct {
 	At       time.Time
 	Process  string // the name of the process
 	Pid      int
@@ -42,8 +42,8 @@ const firstFacility = 8
 type kernelLog struct {
 	booted time.Time
 	usage  [2]uint64
-	last   Kill // incomplete: its last line is still to come
-	kills  []Kill
+	last   oomKill // incomplete: its last line is still to come
+	kills  []oomKill
 }
 
 // record parses a record of /dev/kmsg. It ignores records that a process has written, as a privileged container may: the
@@ -65,11 +65,11 @@ func (l *kernelLog) record(text string) {
 		return
 	}
 	if m := groupLine.FindStringSubmatch(line); m != nil {
-		l.last = Kill{LimitOf: m[1], Group: m[2], Pid: int(number(m[3]))}
+		l.last = oomKill{LimitOf: m[1], Group: m[2], Pid: int(number(m[3]))}
 		return
 	}
 	if m := oldLine.FindStringSubmatch(line); m != nil {
-		l.last = Kill{Group: m[1], LimitOf: m[2]}
+		l.last = oomKill{Group: m[1], LimitOf: m[2]}
 		return
 	}
 	m := killLine.FindStringSubmatch(line)
@@ -82,11 +82,11 @@ func (l *kernelLog) record(text string) {
 		kill.Usage, kill.Limit = l.usage[0], l.usage[1]
 	}
 	kill.At = l.booted.Add(time.Duration(number(fields[2])) * time.Microsecond)
-	l.kills, l.last, l.usage = append(l.kills, kill), Kill{}, [2]uint64{}
+	l.kills, l.last, l.usage = append(l.kills, kill), oomKill{}, [2]uint64{}
 }
 
 // kernelKills reads the kills in the kernel's log buffer.
-func (h Host) kernelKills(booted time.Time) ([]Kill, error) {
+func (h Host) kernelKills(booted time.Time) ([]oomKill, error) {
 	f, err := os.OpenFile(h.path("/dev/kmsg"), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err

@@ -19,8 +19,8 @@ import (
 	"github.com/crishim/crishim/client/containerd"
 )
 
-// Program describes why the command of a container cannot run.
-type Program struct {
+// program describes why the command of a container cannot run.
+type program struct {
 	Path        string
 	Machine     string // of the program, if not the host's
 	Interpreter string // missing in the container: the loader of an ELF file, or a script's interpreter
@@ -35,7 +35,7 @@ const maxPaths = 64
 
 // program inspects the file of a container's command. CRI has no call for that. Only our own shim and containerd tell
 // where the files are.
-func (c *Collector) program(ctx context.Context, id string, info map[string]string, args, env []string, cwd string) *Program {
+func (c *Collector) program(ctx context.Context, id string, info map[string]string, args, env []string, cwd string) *program {
 	if len(args) == 0 {
 		return nil
 	}
@@ -148,7 +148,7 @@ func notExist(err error) error {
 
 // parseProgram returns the machine of an ELF file if it differs from the host's, and the interpreter of a program. For
 // the kernel a script's interpreter ends at a blank, but not at a carriage return.
-func parseProgram(head []byte) (p Program) {
+func parseProgram(head []byte) (p program) {
 	if line, script := bytes.CutPrefix(head, []byte("#!")); script {
 		line, _, _ = bytes.Cut(line, []byte("\n"))
 		word, _, _ := strings.Cut(strings.Trim(strings.ReplaceAll(string(line), "\t", " "), " "), " ")

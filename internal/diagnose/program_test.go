@@ -36,18 +36,18 @@ func TestParseProgram(t *testing.T) {
 	foreign = foreign[:18] + "\x16\x00" + foreign[20:] // EM_S390
 	for name, c := range map[string]struct {
 		head string
-		want Program
+		want program
 	}{
-		"this test":                  {string(self[:4096]), Program{}},
-		"a program of a mainframe":   {foreign, Program{Machine: "s390"}},
-		"a script":                   {"#!/bin/bash -e\necho\n", Program{Interpreter: "/bin/bash"}},
-		"a script with a space":      {"#! /usr/bin/env\tpython3\n", Program{Interpreter: "/usr/bin/env"}},
-		"a script from Windows":      {"#!/bin/sh\r\necho\r\n", Program{Interpreter: "/bin/sh\r"}},
-		"a script of nothing":        {"#!\n", Program{}},
-		"no path":                    {"#!bash\n", Program{}},
-		"text":                       {"hello", Program{NoProgram: true}},
-		"nothing":                    {"", Program{NoProgram: true}},
-		"the beginning of a program": {string(self[:20]), Program{}},
+		"this test":                  {string(self[:4096]), program{}},
+		"a program of a mainframe":   {foreign, program{Machine: "s390"}},
+		"a script":                   {"#!/bin/bash -e\necho\n", program{Interpreter: "/bin/bash"}},
+		"a script with a space":      {"#! /usr/bin/env\tpython3\n", program{Interpreter: "/usr/bin/env"}},
+		"a script from Windows":      {"#!/bin/sh\r\necho\r\n", program{Interpreter: "/bin/sh\r"}},
+		"a script of nothing":        {"#!\n", program{}},
+		"no path":                    {"#!bash\n", program{}},
+		"text":                       {"hello", program{NoProgram: true}},
+		"nothing":                    {"", program{NoProgram: true}},
+		"the beginning of a program": {string(self[:20]), program{}},
 	} {
 		got := parseProgram([]byte(c.head))
 		if !strings.HasPrefix(c.head, "#!") {
