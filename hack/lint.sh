@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# lint.sh: formatting, vet, shell scripts, sentences, golangci-lint, deadcode. All run, even if one fails.
+# lint.sh: formatting, vet, shell scripts, sentences, exported names, golangci-lint, deadcode. All run, even if one fails.
 set -euo pipefail
 shopt -s inherit_errexit # a tool that cannot be built must fail here, not later
 cd "$(dirname "$0")/.."
@@ -18,6 +18,7 @@ fi
 
 linter=$(hack/tool.sh github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0)
 go run -trimpath -tags "$tags" ./hack/sentences || status=1
+go run -trimpath -tags "$tags" ./hack/exported || status=1
 
 "$linter" run --allow-parallel-runners --build-tags "$tags" --timeout 10m ./... || status=1
 

@@ -71,7 +71,7 @@ func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error
 	switch {
 	case err == nil:
 		d.Recorded, d.Pod = true, record.Pod
-	case errors.Is(err, ErrNoRecord):
+	case errors.Is(err, errNoRecord):
 		d.Pod = guessedPod(status)
 	default:
 		return nil, err
@@ -84,7 +84,7 @@ func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error
 		d.State = state
 	}
 	d.Managed = d.State != nil && d.State.Managed
-	if d.Events, err = ReadEvents(m.o.Dirs, p.UID); err != nil {
+	if d.Events, err = podEvents(m.o.Dirs, p.UID); err != nil {
 		return nil, err
 	}
 	stops, err := readStops(m.o.Dirs, status.Containers)
@@ -302,7 +302,7 @@ func lastWait(events []Event, name string) *Event {
 			return &events[i]
 		}
 		switch e.Reason {
-		case EventPulled, EventCreated, EventStarted:
+		case eventPulled, EventCreated, EventStarted:
 			return nil
 		}
 	}

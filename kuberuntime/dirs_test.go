@@ -182,7 +182,7 @@ func TestForeignPodsStayInTheirDirectories(t *testing.T) {
 		t.Fatal(err)
 	}
 	const way = "../../outside"
-	if _, err := f.Record(way); !errors.Is(err, ErrNoRecord) {
+	if _, err := f.Record(way); !errors.Is(err, errNoRecord) {
 		t.Errorf("got %v, want that a directory outside is no pod's", err)
 	}
 	if err := AppendEvent(f.o.Dirs, Event{UID: way}); err != nil {
@@ -194,7 +194,7 @@ func TestForeignPodsStayInTheirDirectories(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(outside, "events.jsonl"), []byte("{}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if events, err := ReadEvents(f.o.Dirs, way); err != nil || len(events) > 0 {
+	if events, err := podEvents(f.o.Dirs, way); err != nil || len(events) > 0 {
 		t.Errorf("got %v, %v, want no events", events, err)
 	}
 	if err := f.removeDirs(t.Context(), "u1"); err != nil {

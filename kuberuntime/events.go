@@ -43,27 +43,27 @@ type Event struct {
 
 const (
 	EventPulling         = "Pulling"
-	EventPulled          = "Pulled"
+	eventPulled          = "Pulled"
 	EventCreated         = "Created"
 	EventStarted         = "Started"
-	EventExited          = "Exited"
+	eventExited          = "Exited"
 	EventKilling         = "Killing"
-	EventFailed          = "Failed"
-	EventBackOff         = "BackOff"
-	EventSandboxCreated  = "SandboxCreated"
+	eventFailed          = "Failed"
+	eventBackOff         = "BackOff"
+	eventSandboxCreated  = "SandboxCreated"
 	EventSandboxChanged  = "SandboxChanged"
 	EventSandboxFailed   = "FailedCreatePodSandBox"
-	EventPostStart       = "PostStartHook"
+	eventPostStart       = "PostStartHook"
 	EventPostStartFailed = "FailedPostStartHook"
-	EventPreStop         = "PreStopHook"
-	EventPreStopFailed   = "FailedPreStopHook"
+	eventPreStop         = "PreStopHook"
+	eventPreStopFailed   = "FailedPreStopHook"
 	EventUnhealthy       = "Unhealthy"
-	EventReady           = "Ready"
-	EventNotReady        = "NotReady"
-	EventDeadline        = "DeadlineExceeded"
-	EventAdopted         = "Adopted"
+	eventReady           = "Ready"
+	eventNotReady        = "NotReady"
+	eventDeadline        = "DeadlineExceeded"
+	eventAdopted         = "Adopted"
 	EventVolumes         = "FailedMount"
-	EventBandwidth       = "BandwidthNotLimited"
+	eventBandwidth       = "BandwidthNotLimited"
 )
 
 // LastFailure returns the event that says why a container is not started, or with "" why a pod has no containers. It
@@ -73,9 +73,9 @@ func LastFailure(events []Event, container string) *Event {
 		switch {
 		case e.Container != container && container != "":
 			continue
-		case e.Reason == EventFailed && e.Container != "", e.Reason == EventPulling, e.Reason == EventSandboxFailed, e.Reason == EventVolumes:
+		case e.Reason == eventFailed && e.Container != "", e.Reason == EventPulling, e.Reason == EventSandboxFailed, e.Reason == EventVolumes:
 			return &events[i]
-		case e.Reason == EventSandboxCreated, e.Reason == EventStarted:
+		case e.Reason == eventSandboxCreated, e.Reason == EventStarted:
 			return nil
 		}
 	}
@@ -84,7 +84,7 @@ func LastFailure(events []Event, container string) *Event {
 
 func (e *Event) Why() string {
 	text := map[string]string{
-		EventFailed: "cannot start", EventPulling: "waits for its image",
+		eventFailed: "cannot start", EventPulling: "waits for its image",
 		EventSandboxFailed: "the sandbox cannot be created", EventVolumes: "the volumes cannot be made",
 	}[e.Reason] + ": " + OneLine(e.Message)
 	if e.Container != "" {
@@ -106,7 +106,7 @@ func WhyNoContainers(d pod.Dirs, ref string) (name, why string) {
 			return "", ""
 		}
 		name = FullName(record.Pod)
-		events, _ := ReadEvents(d, uid)
+		events, _ := podEvents(d, uid)
 		if e := LastFailure(events, ""); e != nil {
 			why = e.Why()
 		}
@@ -153,7 +153,7 @@ func (m *Manager) reportEnds(p *v1.Pod, status *pod.Status) {
 		if message := OneLine(c.Message); message != "" {
 			text += ": " + message
 		}
-		m.emit(p, Event{Time: c.FinishedAt, Container: c.Name, ID: c.ID, Reason: EventExited, Message: text, Warning: !c.Succeeded()})
+		m.emit(p, Event{Time: c.FinishedAt, Container: c.Name, ID: c.ID, Reason: eventExited, Message: text, Warning: !c.Succeeded()})
 	}
 }
 
@@ -165,9 +165,9 @@ func (w *stateWriter) newEnds(d pod.Dirs, uid string, status *pod.Status) (ends 
 	one := w.of(uid)
 	if one.ended == nil {
 		one.ended = map[string]bool{}
-		events, _ := ReadEvents(d, uid) // without them an end is reported twice
+		events, _ := podEvents(d, uid) // without them an end is reported twice
 		for _, e := range events {
-			one.ended[e.ID] = e.Reason == EventExited
+			one.ended[e.ID] = e.Reason == eventExited
 		}
 	}
 	reported := map[string]bool{}
@@ -236,7 +236,7 @@ func eventFiles(dir, name string) []string {
 	return []string{filepath.Join(dir, name+".1.jsonl"), filepath.Join(dir, name+".jsonl")}
 }
 
-func ReadEvents(d pod.Dirs, uid string) ([]Event, error) {
+func podEvents(d pod.Dirs, uid string) ([]Event, error) {
 	if !pod.IsUID(uid) {
 		return nil, nil
 	}
@@ -290,7 +290,7 @@ func inCausalOrder(events []Event) []Event {
 		case e.Container == "":
 		case e.Reason == EventCreated, e.Reason == EventStarted, e.Reason == EventKilling:
 			before[e.Container] = e.Time
-		case e.Reason == EventExited && e.Time.Before(before[e.Container]):
+		case e.Reason == eventExited && e.Time.Before(before[e.Container]):
 			events[i].Time = before[e.Container]
 		}
 	}
@@ -317,7 +317,7 @@ func FoldEvents(events []Event) []FoldedEvent {
 	for _, e := range slices.Backward(events) {
 		k := kind{container: e.Container, reason: e.Reason, waiting: e.Waiting, warning: e.Warning}
 		switch {
-		case e.Reason == EventUnhealthy, e.Reason == EventExited, e.Reason == EventFailed && e.Waiting == "":
+		case e.Reason == EventUnhealthy, e.Reason == eventExited, e.Reason == eventFailed && e.Waiting == "":
 			k.text, _, _ = strings.Cut(e.Message, ":")
 		}
 		i, known := at[k]

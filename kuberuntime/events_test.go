@@ -58,7 +58,7 @@ func TestEventsOfACrashLoop(t *testing.T) {
 	}
 	var backOffs []string
 	for _, e := range told {
-		if e.Reason == EventBackOff {
+		if e.Reason == eventBackOff {
 			backOffs = append(backOffs, e.Message)
 		}
 	}
@@ -69,14 +69,14 @@ func TestEventsOfACrashLoop(t *testing.T) {
 	if diff := cmp.Diff(want, backOffs); diff != "" {
 		t.Error(diff)
 	}
-	events, err := ReadEvents(dirs, "u1")
+	events, err := podEvents(dirs, "u1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
 	for _, e := range FoldEvents(events) {
 		got = append(got, fmt.Sprintf("%s (x%d)", e.Reason, e.Count))
-		if e.Reason == EventExited && e.Message != "exited with status 3 (Error)" {
+		if e.Reason == eventExited && e.Message != "exited with status 3 (Error)" {
 			t.Errorf("got %+v", e)
 		}
 	}
@@ -112,12 +112,12 @@ func TestFoldEvents(t *testing.T) {
 		event(1, "a", EventCreated, "created container 1"),
 		event(2, "b", EventCreated, "created container 2"),
 		event(5, "a", EventStarted, "started container 1"),
-		event(4, "a", EventExited, "exited with status 1 (Error): one"), // recorded late
+		event(4, "a", eventExited, "exited with status 1 (Error): one"), // recorded late
 		event(6, "a", EventCreated, "created container 3"),
-		event(7, "a", EventExited, "exited with status 137 (OOMKilled)"),
-		event(8, "a", EventExited, "exited with status 1 (Error): two"),
+		event(7, "a", eventExited, "exited with status 137 (OOMKilled)"),
+		event(8, "a", eventExited, "exited with status 1 (Error): two"),
 		event(9, "b", EventStarted, "started container 2"), // the container had exited before the call returned
-		event(8, "b", EventExited, "exited with status 3 (Error)"),
+		event(8, "b", eventExited, "exited with status 3 (Error)"),
 		event(9, "a", EventUnhealthy, "readiness probe failed: x"),
 		event(10, "a", EventUnhealthy, "liveness probe failed: x"),
 	}
@@ -151,7 +151,7 @@ func TestEventsOfManyWriters(t *testing.T) {
 	}
 	write := func(writer string, count int) {
 		for i := range count {
-			e := Event{UID: "u1", Container: writer, Reason: EventFailed, Message: fmt.Sprint(i, " ", strings.Repeat("x", 900))}
+			e := Event{UID: "u1", Container: writer, Reason: eventFailed, Message: fmt.Sprint(i, " ", strings.Repeat("x", 900))}
 			if err := AppendEvent(dirs, e); err != nil {
 				t.Error(err)
 			}
@@ -166,7 +166,7 @@ func TestEventsOfManyWriters(t *testing.T) {
 		writing.Go(func() { write(fmt.Sprint(w), 14) })
 	}
 	writing.Wait()
-	events, err := ReadEvents(dirs, "u1")
+	events, err := podEvents(dirs, "u1")
 	if err != nil {
 		t.Fatal(err)
 	}

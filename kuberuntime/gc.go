@@ -331,7 +331,7 @@ func (m *Manager) whenLost(ctx context.Context, record *Record, sources Sources,
 // mayComeBack reports whether sync would run a finished pod again after its record is removed.
 func (m *Manager) mayComeBack(record *Record) bool {
 	p := record.Pod
-	if state, err := ReadState(m.o.Dirs, string(p.UID)); err == nil && !state.Final() {
+	if state, err := ReadState(m.o.Dirs, string(p.UID)); err == nil && !state.final() {
 		return false
 	}
 	directory := p.Annotations[pod.DirAnnotation]

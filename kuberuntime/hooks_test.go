@@ -105,10 +105,10 @@ func TestLongAnswersAreCut(t *testing.T) {
 		if err == nil || len(err.Error()) > 64<<10 {
 			t.Errorf("%s: got an error of %d bytes", name, len(fmt.Sprint(err)))
 		}
-		f.warn(p, "a", EventPreStopFailed, "%v", err)
+		f.warn(p, "a", eventPreStopFailed, "%v", err)
 		f.warn(p, "a", EventUnhealthy, "%s%s", name, strings.Repeat(long, 100))
 	}
-	events, err := ReadEvents(dirs, "u1")
+	events, err := podEvents(dirs, "u1")
 	if err != nil || len(events) != 4 {
 		t.Fatalf("got %d events, %v, want 4", len(events), err)
 	}

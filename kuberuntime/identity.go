@@ -77,7 +77,7 @@ func socketOf(endpoint string) string {
 
 // is reports whether a record belongs to this runtime or its predecessor: a new engine has another ID. A mount can give
 // one socket two paths.
-func (i identity) is(key string, r RuntimeRecord) bool {
+func (i identity) is(key string, r runtimeRecord) bool {
 	if i.key == key || i.root != "" && r.Root == i.root && socketOf(r.Endpoint) == i.at {
 		return true
 	}

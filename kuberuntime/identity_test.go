@@ -68,7 +68,7 @@ func TestOneEngineReachedInTwoWays(t *testing.T) {
 	if err := other.removeDirs(ctx, "u1"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Record("u1"); !errors.Is(err, ErrNoRecord) {
+	if _, err := f.Record("u1"); !errors.Is(err, errNoRecord) {
 		t.Errorf("got %v, want that the directory is gone with the last", err)
 	}
 }
@@ -89,7 +89,7 @@ func TestSocketsByTheirFile(t *testing.T) {
 	if key := socketOf(dir + "/link"); key != a.key {
 		t.Errorf("through a link got %s, want %s", key, a.key)
 	}
-	if !a.is(socketOf("unix://"+dir+"/mount"), RuntimeRecord{}) || a.is(socketOf("unix://"+dir+"/other"), RuntimeRecord{}) {
+	if !a.is(socketOf("unix://"+dir+"/mount"), runtimeRecord{}) || a.is(socketOf("unix://"+dir+"/other"), runtimeRecord{}) {
 		t.Error("two paths of one file are one socket, and others are not")
 	}
 }
@@ -138,7 +138,7 @@ func TestBandwidthAnnotations(t *testing.T) {
 		}
 		warned := 0
 		for _, reason := range f.reasons() {
-			if reason == EventBandwidth {
+			if reason == eventBandwidth {
 				warned++
 			}
 		}

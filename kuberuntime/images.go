@@ -110,22 +110,22 @@ func (m *Manager) ImageStats(ctx context.Context) (uint64, error) {
 // kubelet's imageManager.
 func (m *Manager) ensureImage(ctx context.Context, p *v1.Pod, container, image string, policy v1.PullPolicy, set *manifest.Set, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
 	if _, err := reference.ParseAnyReference(image); err != nil {
-		m.reportWaiting(p, container, EventFailed, ErrInvalidImageName, "image name %q: %v", image, err)
+		m.reportWaiting(p, container, eventFailed, ErrInvalidImageName, "image name %q: %v", image, err)
 		return nil, fmt.Errorf("%w: %q: %w", ErrInvalidImageName, image, err)
 	}
 	if policy != v1.PullAlways {
 		present, err := m.imageStatus(ctx, image)
 		if err != nil {
-			m.reportWaiting(p, container, EventFailed, ErrImageInspect, "inspect image %s: %v", image, err)
+			m.reportWaiting(p, container, eventFailed, ErrImageInspect, "inspect image %s: %v", image, err)
 			return nil, fmt.Errorf("%w: %w", ErrImageInspect, err)
 		}
 		if present.GetId() != "" {
-			m.event(p, container, EventPulled, "image %s is already present", image)
+			m.event(p, container, eventPulled, "image %s is already present", image)
 			return present, nil
 		}
 	}
 	if policy == v1.PullNever {
-		m.reportWaiting(p, container, EventFailed, ErrImageNeverPull, "image %s is not present and its policy is Never", image)
+		m.reportWaiting(p, container, eventFailed, ErrImageNeverPull, "image %s is not present and its policy is Never", image)
 		return nil, fmt.Errorf("%w: %s is not present", ErrImageNeverPull, image)
 	}
 	if err := m.pullFor(ctx, p, container, image, set, sandbox); err != nil {
@@ -146,7 +146,7 @@ func (m *Manager) pullFor(ctx context.Context, p *v1.Pod, container, image strin
 	start := m.o.Now()
 	if left, whole, isNew := m.imageBackOff.wait(key, m.imageBackOff.last(key), start); left > 0 {
 		if isNew {
-			m.reportWaiting(p, container, EventBackOff, ErrImagePullBackOff, "back-off %s pulling image %s", whole, image)
+			m.reportWaiting(p, container, eventBackOff, ErrImagePullBackOff, "back-off %s pulling image %s", whole, image)
 		}
 		return &retryError{err: fmt.Errorf("%w: %s", ErrImagePullBackOff, image), after: left}
 	}
@@ -162,11 +162,11 @@ func (m *Manager) pullFor(ctx context.Context, p *v1.Pod, container, image strin
 			err = &refusedError{err}
 		}
 		name := pullErrorName(err)
-		m.reportWaiting(p, container, EventFailed, name, "pull image %s: %v", image, err)
+		m.reportWaiting(p, container, eventFailed, name, "pull image %s: %v", image, err)
 		return fmt.Errorf("%w: pull image %s: %w", name, image, err)
 	}
 	m.imageBackOff.reset(key)
-	m.event(p, container, EventPulled, "pulled image %s in %s", image, m.o.Now().Sub(start).Round(time.Millisecond))
+	m.event(p, container, eventPulled, "pulled image %s in %s", image, m.o.Now().Sub(start).Round(time.Millisecond))
 	return nil
 }
 

@@ -192,7 +192,7 @@ func (s *syncing) postStart(ctx context.Context, c *v1.Container, id string) err
 	m := s.m
 	err := m.runHook(ctx, c.Lifecycle.PostStart, id, cmp.Or(s.ips...), c.Ports)
 	if err == nil {
-		m.event(s.pod, c.Name, EventPostStart, "postStart hook done")
+		m.event(s.pod, c.Name, eventPostStart, "postStart hook done")
 		return nil
 	}
 	m.reportWaiting(s.pod, c.Name, EventPostStartFailed, ErrPostStart, "postStart hook: %v", err)
@@ -213,9 +213,9 @@ func (m *Manager) preStop(ctx context.Context, t killTarget, hook *v1.LifecycleH
 		if errors.Is(limited.Err(), context.DeadlineExceeded) {
 			err = fmt.Errorf("not done within %s", grace)
 		}
-		m.warn(t.pod, t.status.Name, EventPreStopFailed, "preStop hook: %v", err)
+		m.warn(t.pod, t.status.Name, eventPreStopFailed, "preStop hook: %v", err)
 	} else {
-		m.event(t.pod, t.status.Name, EventPreStop, "preStop hook done")
+		m.event(t.pod, t.status.Name, eventPreStop, "preStop hook done")
 	}
 	return m.o.Now().Sub(start)
 }

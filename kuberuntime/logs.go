@@ -20,8 +20,8 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// ErrNoLog is returned for a container without a log file, for example with another log driver.
-var ErrNoLog = errors.New("the container has no log file")
+// errNoLog is returned for a container without a log file, for example with another log driver.
+var errNoLog = errors.New("the container has no log file")
 
 // GetContainerLogs copies a container's log, each stream to its writer. With o.Follow it goes on
 // for as long as the container runs; o.Ended is overwritten.
@@ -33,7 +33,7 @@ func (m *Manager) GetContainerLogs(ctx context.Context, containerID string, o lo
 	}
 	path := resp.GetStatus().GetLogPath()
 	if path == "" {
-		return fmt.Errorf("%s: %w", containerID, ErrNoLog)
+		return fmt.Errorf("%s: %w", containerID, errNoLog)
 	}
 	o.Ended = func(ctx context.Context) (bool, error) {
 		resp, err := m.runtime.ContainerStatus(ctx, of)

@@ -403,7 +403,7 @@ func (l *Loop) startWanted(ctx context.Context, pods []*pod.Pod) {
 // errBeingRemoved is returned while the loop removes another pod of the same name.
 var errBeingRemoved = errors.New("the pod before it is still being removed")
 
-// otherOfName returns an error if another pod has the same name: errBeingRemoved, or a ForeignPodError.
+// otherOfName returns an error if another pod has the same name: errBeingRemoved, or a foreignPodError.
 func (l *Loop) otherOfName(ctx context.Context, uid string, want desired, pods []*pod.Pod) error {
 	name := FullName(want.pod)
 	for other, w := range l.workers {
@@ -413,7 +413,7 @@ func (l *Loop) otherOfName(ctx context.Context, uid string, want desired, pods [
 	}
 	for _, p := range pods {
 		if p.UID != uid && p.FullName() == name && isRunning(p) {
-			return &ForeignPodError{Name: name, UID: p.UID, Owner: l.m.OwnerOf(ctx, p)}
+			return &foreignPodError{Name: name, UID: p.UID, Owner: l.m.OwnerOf(ctx, p)}
 		}
 	}
 	return nil

@@ -189,8 +189,8 @@ type CommandError struct {
 
 func (e *CommandError) Error() string { return fmt.Sprintf("command ended with status %d", e.Code) }
 
-// ErrTimeout is the result of a command that timed out.
-var ErrTimeout = errors.New("command timed out")
+// errTimeout is the result of a command that timed out.
+var errTimeout = errors.New("command timed out")
 
 // execGrace is added to a command's timeout for the answer of ExecSync.
 const execGrace = 2 * time.Minute
@@ -205,7 +205,7 @@ func (m *Manager) RunInContainer(ctx context.Context, id string, cmd []string, t
 	}
 	resp, err := m.runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: seconds})
 	if status.Code(err) == codes.DeadlineExceeded && ctx.Err() == nil { // else the runtime did not answer at all
-		return nil, fmt.Errorf("%w after %s", ErrTimeout, timeout)
+		return nil, fmt.Errorf("%w after %s", errTimeout, timeout)
 	}
 	if err == nil && resp.GetExitCode() != 0 {
 		err = &CommandError{Code: int(resp.GetExitCode()), Stderr: string(resp.GetStderr())}

@@ -224,7 +224,7 @@ func TestUpAndRemove(t *testing.T) {
 			t.Errorf("%s is still there", dir)
 		}
 	}
-	if !slices.Contains(f.reasons(), "a "+EventPreStop) {
+	if !slices.Contains(f.reasons(), "a "+eventPreStop) {
 		t.Errorf("no preStop hook in %v", f.reasons())
 	}
 	if order := f.stopped(status); len(order) != 3 || order[2] != "side" {
@@ -424,7 +424,7 @@ func TestCrashBackOff(t *testing.T) {
 		t.Fatalf("got %v after %s, want a back-off", r.Err, r.RetryAfter)
 	}
 	step() // a second step does not repeat the event
-	if n := len(slices.DeleteFunc(f.reasons(), func(r string) bool { return r != "a "+EventBackOff })); n != 1 {
+	if n := len(slices.DeleteFunc(f.reasons(), func(r string) bool { return r != "a "+eventBackOff })); n != 1 {
 		t.Errorf("told %d times of one back-off", n)
 	}
 	mu.Lock()
@@ -505,7 +505,7 @@ func TestDeadline(t *testing.T) {
 		if _, err := f.Up(deadline(t), p, set, false); err != nil {
 			t.Fatal(err)
 		}
-		want, reason := v1.PodFailed, EventDeadline
+		want, reason := v1.PodFailed, eventDeadline
 		if inTime {
 			f.stub.Exit(f.status(t, p).Container("a").ID, 0)
 			want, reason = v1.PodSucceeded, ""

@@ -25,20 +25,20 @@ import (
 type Record struct {
 	// Runtimes are all runtimes that have the pod, by identity. The UID comes from the manifest, so pods of two runtimes
 	// share the directory.
-	Runtimes map[string]RuntimeRecord `json:"runtimes"`
+	Runtimes map[string]runtimeRecord `json:"runtimes"`
 	Pod      *v1.Pod                  `json:"pod"`
 	// Started is when the pod's first sandbox was created, even if that sandbox is gone.
 	Started time.Time `json:"started,omitzero"`
 }
 
-// RuntimeRecord has a runtime's last endpoint, and its data root if known.
-type RuntimeRecord struct {
+// runtimeRecord has a runtime's last endpoint, and its data root if known.
+type runtimeRecord struct {
 	Endpoint string `json:"endpoint"`
 	Root     string `json:"root,omitempty"`
 }
 
-// ErrNoRecord is returned for a pod that apply or sync did not create here.
-var ErrNoRecord = errors.New("no record of the pod")
+// errNoRecord is returned for a pod that apply or sync did not create here.
+var errNoRecord = errors.New("no record of the pod")
 
 func recordPath(d pod.Dirs, uid string) string { return filepath.Join(d.Pod(uid), "pod.json") }
 
@@ -52,14 +52,14 @@ func (m *Manager) recordPod(ctx context.Context, p *v1.Pod, status *pod.Status) 
 		return err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	record := Record{Runtimes: map[string]RuntimeRecord{}, Pod: p, Started: m.started(p, status)}
+	record := Record{Runtimes: map[string]runtimeRecord{}, Pod: p, Started: m.started(p, status)}
 	if record.Started.IsZero() {
 		record.Started = m.o.Now()
 	}
 	if before, err := m.Record(string(p.UID)); err == nil {
 		record.Runtimes = before.without(own)
 	}
-	record.Runtimes[own.key] = RuntimeRecord{Endpoint: m.o.Endpoint, Root: own.root}
+	record.Runtimes[own.key] = runtimeRecord{Endpoint: m.o.Endpoint, Root: own.root}
 	return m.writeRecord(&record)
 }
 
@@ -82,8 +82,8 @@ func (m *Manager) updateRecord(ctx context.Context, p *v1.Pod) (err error) {
 }
 
 // without returns the other runtimes that have the pod.
-func (r *Record) without(own identity) map[string]RuntimeRecord {
-	others := map[string]RuntimeRecord{}
+func (r *Record) without(own identity) map[string]runtimeRecord {
+	others := map[string]runtimeRecord{}
 	for key, runtime := range r.Runtimes {
 		if !own.is(key, runtime) {
 			others[key] = runtime
@@ -129,7 +129,7 @@ func (m *Manager) removeDirs(ctx context.Context, uid string) (err error) {
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 	record, err := m.Record(uid)
-	if errors.Is(err, ErrNoRecord) {
+	if errors.Is(err, errNoRecord) {
 		return nil
 	}
 	if err != nil {
@@ -162,16 +162,16 @@ func (m *Manager) removeDirs(ctx context.Context, uid string) (err error) {
 	return nil
 }
 
-// Record reads the record of a pod. It returns ErrNoRecord for an unknown pod.
+// Record reads the record of a pod. It returns errNoRecord for an unknown pod.
 func (m *Manager) Record(uid string) (*Record, error) { return readRecord(m.o.Dirs, uid) }
 
 func readRecord(d pod.Dirs, uid string) (*Record, error) {
 	if !pod.IsUID(uid) {
-		return nil, ErrNoRecord
+		return nil, errNoRecord
 	}
 	data, _, err := readFile(recordPath(d, uid))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return nil, ErrNoRecord
+		return nil, errNoRecord
 	}
 	if err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func readRecord(d pod.Dirs, uid string) (*Record, error) {
 	record := &Record{}
 	err = json.Unmarshal(data, record)
 	if p := record.Pod; err != nil || p == nil || string(p.UID) != uid || p.Name == "" || strings.Contains(p.Namespace+p.Name, "/") {
-		return nil, fmt.Errorf("%w: %s cannot be read", ErrNoRecord, recordPath(d, uid))
+		return nil, fmt.Errorf("%w: %s cannot be read", errNoRecord, recordPath(d, uid))
 	}
 	return record, nil
 }
@@ -258,13 +258,13 @@ func (m *Manager) OwnerOf(ctx context.Context, p *pod.Pod) Owner {
 	return Owner{Apply: own}
 }
 
-// ForeignPodError is returned if another tool has created a pod of the same name.
-type ForeignPodError struct {
+// foreignPodError is returned if another tool has created a pod of the same name.
+type foreignPodError struct {
 	Name, UID string
 	Owner     Owner
 }
 
-func (e *ForeignPodError) Error() string {
+func (e *foreignPodError) Error() string {
 	return fmt.Sprintf("a pod %s that %s made is there already (uid %s)", e.Name, e.Owner, e.UID)
 }
 

@@ -137,10 +137,10 @@ func (s *syncing) createSandbox(ctx context.Context) error {
 	}
 	s.sandbox = created.GetPodSandboxId()
 	s.ips = addresses([]*runtimeapi.PodSandboxStatus{resp.GetStatus()}, s.m.o.Host.IPs)
-	s.m.event(s.pod, "", EventSandboxCreated, "created sandbox %s%s", shortID(s.sandbox), withAddress(s.ips))
+	s.m.event(s.pod, "", eventSandboxCreated, "created sandbox %s%s", shortID(s.sandbox), withAddress(s.ips))
 	limited := s.pod.Annotations[kube.AnnotationIngress] + s.pod.Annotations[kube.AnnotationEgress]
 	if own, err := s.m.identify(ctx); err == nil && own.bridge && limited != "" && !s.pod.Spec.HostNetwork {
-		s.m.warn(s.pod, "", EventBandwidth, "the engine's bridge does not limit bandwidth, CNI does: its annotations have no effect")
+		s.m.warn(s.pod, "", eventBandwidth, "the engine's bridge does not limit bandwidth, CNI does: its annotations have no effect")
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container, target *p
 	}
 	config, err := s.containerConfig(c, image, restarts, attempt, target)
 	if err != nil {
-		m.reportWaiting(s.pod, c.Name, EventFailed, ErrCreateConfig, "%v", err)
+		m.reportWaiting(s.pod, c.Name, eventFailed, ErrCreateConfig, "%v", err)
 		return fmt.Errorf("%w: %w", ErrCreateConfig, err)
 	}
 	if err := os.MkdirAll(logs, 0o755); err != nil {
@@ -202,14 +202,14 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container, target *p
 		if slices.ContainsFunc(config.GetMounts(), func(m *runtimeapi.Mount) bool { return m.GetImage() != nil }) {
 			err = fmt.Errorf("%w (it mounts an image, which not every runtime can)", err)
 		}
-		m.reportWaiting(s.pod, c.Name, EventFailed, ErrCreate, "%v", err)
+		m.reportWaiting(s.pod, c.Name, eventFailed, ErrCreate, "%v", err)
 		return fmt.Errorf("%w: %w", ErrCreate, err)
 	}
 	id := created.GetContainerId()
 	m.event(s.pod, c.Name, EventCreated, "created container %s", shortID(id))
 	if _, err := m.runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
 		err = ocierror.Error{Err: err}
-		m.reportWaiting(s.pod, c.Name, EventFailed, ErrRun, "%v", err)
+		m.reportWaiting(s.pod, c.Name, eventFailed, ErrRun, "%v", err)
 		return fmt.Errorf("%w: %w", ErrRun, err)
 	}
 	m.event(s.pod, c.Name, EventStarted, "started container %s", shortID(id))
@@ -299,7 +299,7 @@ func (s *syncing) linkLog(c *v1.Container, id, logPath string) {
 	}
 	link := filepath.Join(dir, legacyLogName(s.pod.Name, s.pod.Namespace, c.Name, id))
 	if err := os.Symlink(target, link); err != nil && !errors.Is(err, os.ErrExist) {
-		s.m.warn(s.pod, c.Name, EventFailed, "link the log: %v", err)
+		s.m.warn(s.pod, c.Name, eventFailed, "link the log: %v", err)
 	}
 }
 
@@ -319,7 +319,7 @@ func (m *Manager) crashWait(p *v1.Pod, c *v1.Container, last *pod.ContainerStatu
 	key, now := crashKey(p, c), m.o.Now()
 	if left, whole, isNew := m.backOff.wait(key, last.FinishedAt, now); left > 0 {
 		if isNew {
-			m.reportWaiting(p, c.Name, EventBackOff, ErrCrashLoopBackOff, "back-off %s restarting failed container %s", whole, c.Name)
+			m.reportWaiting(p, c.Name, eventBackOff, ErrCrashLoopBackOff, "back-off %s restarting failed container %s", whole, c.Name)
 		}
 		return &retryError{err: ErrCrashLoopBackOff, after: left}
 	}

@@ -274,8 +274,8 @@ func (m *Manager) kept(uid string) *PodState {
 	return nil
 }
 
-// Final reports whether the pod has ended and is never started again.
-func (s *PodState) Final() bool {
+// final reports whether the pod has ended and is never started again.
+func (s *PodState) final() bool {
 	return s != nil && (s.Phase == v1.PodSucceeded || s.Phase == v1.PodFailed)
 }
 
@@ -367,7 +367,7 @@ func (m *Manager) writeState(tracked *trackedPod) {
 		}
 	}
 	if err != nil {
-		m.warn(tracked.pod, "", EventFailed, "write the pod's state: %v", err)
+		m.warn(tracked.pod, "", eventFailed, "write the pod's state: %v", err)
 	}
 }
 

@@ -146,7 +146,7 @@ func TestHostileStateFiles(t *testing.T) {
 			if err := AppendEvent(f.o.Dirs, Event{UID: "u1"}); err == nil {
 				t.Errorf("an event is written to %s", what)
 			}
-			if e, err := ReadEvents(f.o.Dirs, "u1"); err == nil {
+			if e, err := podEvents(f.o.Dirs, "u1"); err == nil {
 				t.Errorf("events are read from %s: %v", what, e)
 			}
 		}()
@@ -246,7 +246,7 @@ func TestRecordsOfOtherPodsAreNone(t *testing.T) {
 		if err := os.WriteFile(recordPath(f.o.Dirs, "u1"), []byte(`{"runtimes":{"stub":{"endpoint":"stub"}},"pod":{"metadata":`+metadata+`}}`), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if r, err := f.Record("u1"); !errors.Is(err, ErrNoRecord) {
+		if r, err := f.Record("u1"); !errors.Is(err, errNoRecord) {
 			t.Errorf("%s: got %+v, %v", metadata, r, err)
 		}
 	}

@@ -239,7 +239,7 @@ func messageFile(c *pod.ContainerStatus) string {
 // probeExec distinguishes the result of a command from a runtime that did not run it.
 func (m *Manager) probeExec(ctx context.Context, id string, cmd []string, timeout time.Duration) error {
 	out, err := m.RunInContainer(ctx, id, cmd, timeout)
-	if _, exited := errors.AsType[*CommandError](err); err == nil || exited || errors.Is(err, ErrTimeout) {
+	if _, exited := errors.AsType[*CommandError](err); err == nil || exited || errors.Is(err, errTimeout) {
 		return describeExit(out, err)
 	}
 	return &probe.UnknownError{Err: err}
@@ -291,10 +291,10 @@ func (m *Manager) View(p *v1.Pod, status *pod.Status) *plan.View {
 func (m *Manager) view(p *v1.Pod, status *pod.Status, probes plan.Probes, kept *PodState) *plan.View {
 	view := plan.Observe(p, status, probes)
 	switch {
-	case kept.Final():
+	case kept.final():
 		view.Phase, view.Ready, view.Reason, view.Why = kept.Phase, false, kept.Reason, kept.Why
 	case m.pastActiveDeadline(p, status, view):
-		view.Phase, view.Ready, view.Reason, view.Why = v1.PodFailed, false, EventDeadline, "it has run for its activeDeadlineSeconds"
+		view.Phase, view.Ready, view.Reason, view.Why = v1.PodFailed, false, eventDeadline, "it has run for its activeDeadlineSeconds"
 	}
 	return view
 }

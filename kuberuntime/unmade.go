@@ -37,7 +37,7 @@ func FindUnmade(d pod.Dirs, has func(uid string) bool) (found []Unmade) {
 			continue
 		}
 		u := Unmade{State: state}
-		events, _ := ReadEvents(d, uid)
+		events, _ := podEvents(d, uid)
 		if e := LastFailure(events, ""); e != nil && e.Container == "" {
 			u.Reason = e.Reason
 		} else if state == nil || !state.Managed {

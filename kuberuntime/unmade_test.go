@@ -42,8 +42,8 @@ func TestFindUnmade(t *testing.T) {
 			}
 		}
 	}
-	refused, made := Event{Reason: EventSandboxFailed, Message: "port is already allocated"}, Event{Reason: EventSandboxCreated}
-	crash := Event{Container: "main", Reason: EventBackOff, Waiting: "CrashLoopBackOff", Message: "back-off"}
+	refused, made := Event{Reason: EventSandboxFailed, Message: "port is already allocated"}, Event{Reason: eventSandboxCreated}
+	crash := Event{Container: "main", Reason: eventBackOff, Waiting: "CrashLoopBackOff", Message: "back-off"}
 	record("refused", "", refused)
 	record("no-volume", "", Event{Reason: EventVolumes})
 	record("listed", "", refused)

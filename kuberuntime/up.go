@@ -238,7 +238,7 @@ func (m *Manager) RemoveReplaced(ctx context.Context, p *v1.Pod) (replaced bool,
 		case owner.Apply:
 			old = append(old, other)
 		case owner.Dir != "" || isRunning(other):
-			return false, nil, &ForeignPodError{Name: other.FullName(), UID: other.UID, Owner: owner}
+			return false, nil, &foreignPodError{Name: other.FullName(), UID: other.UID, Owner: owner}
 		}
 	}
 	for _, other := range old {

@@ -266,7 +266,7 @@ func TestUpTakesNoCrashForReady(t *testing.T) {
 		}
 	})
 	f.o.Events = func(e Event) {
-		if e.Reason == EventBackOff {
+		if e.Reason == eventBackOff {
 			stop(errors.New("it crashes"))
 		}
 	}

@@ -126,7 +126,7 @@ func (w *worker) step(ctx context.Context) (next time.Duration, finished bool) {
 		}
 		w.last, w.failures = want.pod, 0
 		if err := w.m.updateRecord(ctx, want.pod); err != nil {
-			w.m.warn(want.pod, "", EventFailed, "%v", err)
+			w.m.warn(want.pod, "", eventFailed, "%v", err)
 		}
 	}
 	if removing {
@@ -141,7 +141,7 @@ func (w *worker) step(ctx context.Context) (next time.Duration, finished bool) {
 	if removing {
 		if err := w.m.Remove(ctx, want.pod, status, nil); err != nil {
 			if ctx.Err() == nil {
-				w.m.warn(podOf(status), "", EventFailed, "remove the pod: %v", err)
+				w.m.warn(podOf(status), "", eventFailed, "remove the pod: %v", err)
 			}
 			return w.retry(), false
 		}
@@ -149,7 +149,7 @@ func (w *worker) step(ctx context.Context) (next time.Duration, finished bool) {
 		return 0, true
 	}
 	if err := w.m.recall(ctx, want.pod, status); err != nil {
-		w.m.warn(want.pod, "", EventFailed, "%v", err)
+		w.m.warn(want.pod, "", eventFailed, "%v", err)
 		return w.retry(), false
 	}
 	return w.sync(ctx, want, status), false
@@ -201,14 +201,14 @@ func (w *worker) reportState(p *v1.Pod, status *pod.Status) {
 	switch {
 	case before == state:
 	case before == "" && status.Sandbox() != nil:
-		w.m.event(p, "", EventAdopted, "found and adopted, %s", strings.ToLower(state))
+		w.m.event(p, "", eventAdopted, "found and adopted, %s", strings.ToLower(state))
 	case state == "ready":
-		w.m.event(p, "", EventReady, "ready%s", withAddress(status.IPs))
+		w.m.event(p, "", eventReady, "ready%s", withAddress(status.IPs))
 	case before == "ready" && view.Phase == v1.PodRunning:
-		w.m.warn(p, "", EventNotReady, "no longer ready")
+		w.m.warn(p, "", eventNotReady, "no longer ready")
 	case view.Phase == v1.PodFailed && !w.m.pastActiveDeadline(p, status, view): // a passed deadline has its own event
-		w.m.warn(p, "", EventFailed, "failed: %s", whatFailed(view))
+		w.m.warn(p, "", eventFailed, "failed: %s", whatFailed(view))
 	case view.Phase == v1.PodSucceeded:
-		w.m.event(p, "", EventReady, "succeeded")
+		w.m.event(p, "", eventReady, "succeeded")
 	}
 }

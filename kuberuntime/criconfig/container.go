@@ -49,7 +49,7 @@ func (g *Generator) Container(in ContainerInput) (*runtimeapi.ContainerConfig, e
 	own[kube.LabelContainerName] = c.Name
 	expandAll := func(args []string) (out []string) {
 		for _, a := range args {
-			out = append(out, Expand(a, in.Env))
+			out = append(out, expandKnown(a, in.Env))
 		}
 		return out
 	}

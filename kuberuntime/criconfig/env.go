@@ -48,7 +48,7 @@ func Env(p *v1.Pod, c *v1.Container, set *manifest.Set, host Host, podIPs []stri
 		}
 	}
 	for _, e := range c.Env {
-		value := Expand(e.Value, env)
+		value := expandKnown(e.Value, env)
 		if e.ValueFrom != nil {
 			got, found, err := valueFrom(p, c, e.ValueFrom, set, host, podIPs, files)
 			if err != nil {
@@ -100,14 +100,14 @@ func valueOf(data map[string][]byte, err error, key string, optional *bool) (str
 	return string(value), found, err
 }
 
-// Expand replaces $(NAME) by the value of the variable and $$ by $, as the kubelet's expansion package. References to
+// expandKnown replaces $(NAME) by the value of the variable and $$ by $, as the kubelet's expansion package. References to
 // unknown variables are kept.
-func Expand(s string, env []*runtimeapi.KeyValue) string {
+func expandKnown(s string, env []*runtimeapi.KeyValue) string {
 	out, _ := expand(s, env)
 	return out
 }
 
-// ExpandAll is like Expand, but returns an error for an unknown variable.
+// ExpandAll is like expandKnown, but returns an error for an unknown variable.
 func ExpandAll(s string, env []*runtimeapi.KeyValue) (string, error) {
 	out, unset := expand(s, env)
 	if len(unset) > 0 {

@@ -25,7 +25,7 @@ type Host struct {
 	CgroupV2    bool
 	SwapControl bool  // the kernel can limit swap
 	Swap        int64 // total size of swap
-	DNS         DNS
+	DNS         dnsConfig
 	HostsFile   string // text of the host's /etc/hosts
 
 	// LimitedSwap and SingleProcessOOMKill are kubelet settings that need cgroup v2. ReadHost does not set them.
@@ -76,8 +76,8 @@ func hugePages(dir string) []int64 {
 }
 
 // hostDNS returns the host's resolver configuration. For systemd's stub it returns the servers behind it.
-func hostDNS() DNS {
-	var dns DNS
+func hostDNS() dnsConfig {
+	var dns dnsConfig
 	for i, path := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} {
 		text, err := os.ReadFile(path)
 		if err != nil {

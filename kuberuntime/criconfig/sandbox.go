@@ -110,7 +110,7 @@ func portMappings(p *v1.Pod) []*runtimeapi.PortMapping {
 	return out
 }
 
-type DNS struct{ Servers, Searches, Options []string }
+type dnsConfig struct{ Servers, Searches, Options []string }
 
 // Limits of resolvers and of the kubelet.
 const (
@@ -118,8 +118,8 @@ const (
 	maxSearches = 32
 )
 
-func parseResolv(text string) DNS {
-	var dns DNS
+func parseResolv(text string) dnsConfig {
+	var dns dnsConfig
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
 		if len(fields) < 2 {
@@ -138,17 +138,17 @@ func parseResolv(text string) DNS {
 }
 
 // onlyLoopback reports whether all servers are on the host's loopback. A pod with its own network cannot reach them.
-func (d DNS) onlyLoopback() bool {
+func (d dnsConfig) onlyLoopback() bool {
 	remote := func(s string) bool { ip := net.ParseIP(s); return ip == nil || !ip.IsLoopback() }
 	return len(d.Servers) > 0 && !slices.ContainsFunc(d.Servers, remote)
 }
 
 // podDNS returns a pod's resolver configuration, or nil for the runtime's default. It is the kubelet's GetPodDNS.
 // Without a cluster DNS, ClusterFirst means the host's resolver, as for a kubelet without clusterDNS.
-func podDNS(p *v1.Pod, host DNS) *runtimeapi.DNSConfig {
+func podDNS(p *v1.Pod, host dnsConfig) *runtimeapi.DNSConfig {
 	dns := host
 	if p.Spec.DNSPolicy == v1.DNSNone {
-		dns = DNS{}
+		dns = dnsConfig{}
 	} else if host.onlyLoopback() && !p.Spec.HostNetwork {
 		dns.Servers = nil
 	}

@@ -90,14 +90,14 @@ func TestVerifyNonRoot(t *testing.T) {
 func TestPodDNS(t *testing.T) {
 	t.Parallel()
 	host := parseResolv("# comment\nnameserver 192.0.2.53\nsearch old\nsearch a b\noptions ndots:1 rotate\nnameserver ::1\n")
-	if diff := cmp.Diff(DNS{Servers: []string{"192.0.2.53", "::1"}, Searches: []string{"a", "b"}, Options: []string{"ndots:1", "rotate"}}, host); diff != "" {
+	if diff := cmp.Diff(dnsConfig{Servers: []string{"192.0.2.53", "::1"}, Searches: []string{"a", "b"}, Options: []string{"ndots:1", "rotate"}}, host); diff != "" {
 		t.Fatal(diff)
 	}
 	const tail = "\n  containers: [{name: main, image: busybox}]"
-	local := DNS{Servers: []string{"127.0.0.53"}}
+	local := dnsConfig{Servers: []string{"127.0.0.53"}}
 	cases := []struct {
 		name, spec string
-		host       DNS
+		host       dnsConfig
 		want       *runtimeapi.DNSConfig
 	}{
 		{"host's", "  dnsPolicy: Default", host, &runtimeapi.DNSConfig{Servers: host.Servers, Searches: host.Searches, Options: host.Options}},

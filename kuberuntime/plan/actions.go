@@ -46,12 +46,12 @@ func (p Probes) result(containerID string, kind Kind) Result {
 type Reason string
 
 const (
-	ReasonChanged    Reason = "Changed"
+	reasonChanged    Reason = "Changed"
 	ReasonLiveness   Reason = "LivenessProbe"
 	ReasonStartup    Reason = "StartupProbe"
 	ReasonPostStart  Reason = "PostStartHook" // set when the hook fails, never planned
-	ReasonUnknown    Reason = "Unknown"
-	ReasonRestartAll Reason = "RestartAllContainers"
+	reasonUnknown    Reason = "Unknown"
+	reasonRestartAll Reason = "RestartAllContainers"
 )
 
 type Kill struct {
@@ -91,7 +91,7 @@ func Compute(p *v1.Pod, s *pod.Status, probes Probes) *Actions {
 	c.Restarts = restarts
 	if len(old) > 0 {
 		for _, status := range old {
-			c.Kill = append(c.Kill, Kill{Status: status, Reason: ReasonRestartAll, Message: "all containers of the pod are restarted"})
+			c.Kill = append(c.Kill, Kill{Status: status, Reason: reasonRestartAll, Message: "all containers of the pod are restarted"})
 		}
 		return c.Actions
 	}
@@ -323,7 +323,7 @@ func (c computation) regularContainers() {
 
 func (c computation) killUnknown(container *v1.Container, status *pod.ContainerStatus) {
 	if status.Unknown() {
-		c.Kill = append(c.Kill, Kill{Status: status, Reason: ReasonUnknown,
+		c.Kill = append(c.Kill, Kill{Status: status, Reason: reasonUnknown,
 			Message: fmt.Sprintf("container %s is in an unknown state", container.Name)})
 	}
 }
@@ -336,7 +336,7 @@ func (c computation) verdict(container *v1.Container, status *pod.ContainerStatu
 	kill := &Kill{Status: status}
 	switch {
 	case status.Hash != pod.ContainerHash(container):
-		kill.Reason, kill.Message, restart = ReasonChanged, fmt.Sprintf("container %s has a new definition", container.Name), true
+		kill.Reason, kill.Message, restart = reasonChanged, fmt.Sprintf("container %s has a new definition", container.Name), true
 	case c.probes.result(status.ID, Liveness) == Failure:
 		kill.Reason, kill.Message = ReasonLiveness, fmt.Sprintf("container %s failed its liveness probe", container.Name)
 	case c.probes.result(status.ID, Startup) == Failure:

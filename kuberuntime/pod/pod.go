@@ -36,7 +36,7 @@ const (
 	ConfigHashAnnotation   = "kubernetes.io/config.hash"
 	ConfigSeenAnnotation   = "kubernetes.io/config.seen"
 	ConfigSourceAnnotation = "kubernetes.io/config.source"
-	ConfigMirrorAnnotation = "kubernetes.io/config.mirror"
+	configMirrorAnnotation = "kubernetes.io/config.mirror"
 )
 
 // DirAnnotation names the directory of a pod of sync. sync does not touch pods without it, such as static pods of a
@@ -152,7 +152,7 @@ func UID(p *v1.Pod) (types.UID, error) {
 	stripped.Spec.EphemeralContainers = nil // ephemeral containers join a running pod
 	for key := range stripped.Annotations {
 		switch key { // set by the pod runtime, not by the manifest
-		case ConfigHashAnnotation, ConfigSeenAnnotation, ConfigSourceAnnotation, ConfigMirrorAnnotation, DirAnnotation, FileAnnotation:
+		case ConfigHashAnnotation, ConfigSeenAnnotation, ConfigSourceAnnotation, configMirrorAnnotation, DirAnnotation, FileAnnotation:
 			delete(stripped.Annotations, key)
 		}
 	}
