@@ -35,15 +35,15 @@ func locate(fields map[string]any, m protoreflect.MessageType) (path []string, p
 		}
 		list, isList := value.([]any)
 		object, isObject := value.(map[string]any)
-		part, path := value, []string{name}
+		path := []string{name}
 		switch {
 		case field.IsList() && isList:
 			i := slices.IndexFunc(list, func(item any) bool { return fails([]any{item}) })
 			if i < 0 {
 				return nil, ""
 			}
-			part, path = list[i], append(path, fmt.Sprintf("[%d]", i))
-			object, isObject = part.(map[string]any)
+			path = append(path, fmt.Sprintf("[%d]", i))
+			object, isObject = list[i].(map[string]any)
 		case field.IsList():
 			return path, name + ": must be a list"
 		case field.IsMap() && isObject:
