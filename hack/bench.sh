@@ -202,5 +202,5 @@ for way in "embedded docker://" "dialled $serve"; do
     row "stats, $busy containers, ${way% *}, beyond start" ms '<100 ms' ''
 done
 
-stat -c %s bin/crishim "$dir/bin/docker" | awk '{ print $1 / 1e6 }' | paste -sd ' ' | row binary MB '<40 MB' docker
+stat -c %s bin/crishim "$dir/bin/docker" | awk '{ print $1 / 1e6 }' | paste -sd ' ' | row binary MB '<34 MB' docker
 table "$@"
