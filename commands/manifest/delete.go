@@ -26,6 +26,7 @@ import (
 
 type deleteOptions struct {
 	files, names         []string
+	listed               []string          // full names of the Pods in the files
 	workloads            map[string]string // workloads in the files, with the name of their first pod
 	grace                *int64
 	ignoreMissing, quiet bool
@@ -101,7 +102,7 @@ func (o *deleteOptions) check(in *cli.Invocation, c *urfave.Context) error {
 		if p.Workload != nil {
 			o.workloads[workloadOf(p.Pod)] = kuberuntime.FullName(p.Pod)
 		} else {
-			o.names = append(o.names, kuberuntime.FullName(p.Pod))
+			o.listed = append(o.listed, kuberuntime.FullName(p.Pod))
 		}
 	}
 	return nil
@@ -171,7 +172,7 @@ func (o *deleteOptions) resolveWorkloads(r *podRuntime, pods []*pod.Pod) error {
 	}
 	for _, name := range given {
 		kind, workload := kind, name
-		if word, rest, _ := strings.Cut(name, "/"); kind == "" && !slices.ContainsFunc(pods, func(p *pod.Pod) bool { return p.FullName() == name }) {
+		if word, rest, _ := strings.Cut(name, "/"); kind == "" && !slices.ContainsFunc(pods, func(p *pod.Pod) bool { return p.Namespace == word }) {
 			kind, workload = workloadKind(word), rest
 		}
 		if kind == "" {
@@ -202,7 +203,7 @@ func (o *deleteOptions) resolveWorkloads(r *podRuntime, pods []*pod.Pod) error {
 		}
 		names = append(names, found...)
 	}
-	o.names = names
+	o.names = append(names, o.listed...)
 	return cli.Join(errs...)
 }
 

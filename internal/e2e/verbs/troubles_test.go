@@ -258,6 +258,25 @@ func TestDeleteWorkloads(t *testing.T) {
 	}
 }
 
+// TestDeleteFilesNamesPodsOnly: a Pod of a file in a namespace with the name of a kind is no workload of another namespace.
+func TestDeleteFilesNamesPodsOnly(t *testing.T) {
+	t.Parallel()
+	c := podTest(t)
+	c.stdin = `{apiVersion: batch/v1, kind: Job, metadata: {name: web}, spec: {template: {spec: {restartPolicy: Never, containers: [{name: main, image: "busybox:1"}]}}}}`
+	if got := c.run("apply", "-f", "-"); got.code != 0 {
+		t.Fatalf("apply: %+v", got)
+	}
+	c.stdin = `{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: job}, spec: {containers: [{name: main, image: "busybox:1"}]}}`
+	got := c.run("delete", "-q", "-f", "-")
+	if pods, _ := c.stub.Left(); pods != 1 || strings.Contains(got.out, "deleted") {
+		t.Errorf("%+v, %d pods are left", got, pods)
+	}
+	c.stub.AddPod("job", "other")
+	if got := c.run("delete", "-q", "job/web"); got.code != 1 {
+		t.Errorf("a name in the namespace job: %+v", got)
+	}
+}
+
 // TestWhyOfManyPods: what pods have in common is said once, and --exit-code makes a status of it.
 func TestWhyOfManyPods(t *testing.T) {
 	t.Parallel()
