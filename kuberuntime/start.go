@@ -48,12 +48,12 @@ func (s *syncing) prepare(ctx context.Context) error {
 		return err
 	}
 	made, err := s.m.volumes.Setup(s.pod, s.set)
-	if err == nil && s.actions.CreateSandbox {
-		err = s.m.volumes.OwnClaims(s.pod)
-	}
 	if err != nil {
 		s.m.warn(s.pod, "", EventVolumes, "%v", err)
 		return err
+	}
+	if s.actions.CreateSandbox {
+		s.m.volumes.OwnClaims(s.pod)
 	}
 	s.volumes = made
 	s.config = s.m.generator.Sandbox(s.pod, s.actions.Attempt)

@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
@@ -170,32 +171,49 @@ func fill(root *os.Root, name string, want files, mode fs.FileMode, group *int64
 }
 
 // own changes the group of a tree to the pod's fsGroup, as the kubelet's SetVolumeOwnership. It adds bits to the modes,
-// and new files inherit the group from their directory. Other pods may remove files of a claim at the same time.
-func own(root *os.Root, group int64, bits fs.FileMode) error {
-	return fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+// and new files inherit the group from their directory. It goes on after an error and returns the first. Containers may
+// change a claim at the same time, and make it deeper than a path can name.
+func own(root *os.Root, group int64, bits fs.FileMode) (failed error) {
+	err := fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err == nil {
-			err = root.Lchown(name, -1, int(group))
+			err = ownEntry(root, name, group, bits)
 		}
-		if err == nil && entry.Type() != fs.ModeSymlink {
-			var info fs.FileInfo
-			if info, err = root.Lstat(name); err == nil {
-				err = root.Chmod(name, owned(info, bits))
-			}
+		if name == "." || !errors.Is(err, fs.ErrNotExist) {
+			failed = cmp.Or(failed, err)
 		}
-		if name != "." && errors.Is(err, fs.ErrNotExist) {
-			return nil
+		if entry != nil && entry.IsDir() && len(name) >= unix.PathMax {
+			return fs.SkipDir
 		}
-		return err
+		return nil
 	})
+	return cmp.Or(failed, err)
 }
 
-// owned returns the mode of a file or directory of an fsGroup.
-func owned(info fs.FileInfo, bits fs.FileMode) fs.FileMode {
-	mode := info.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) | bits
-	if info.IsDir() {
-		mode |= fs.ModeSetgid | 0o110
+// ownEntry leaves a file alone that is right already, because the kernel drops setuid bits and capabilities when the group
+// of a file is set.
+func ownEntry(root *os.Root, name string, group int64, bits fs.FileMode) error {
+	info, err := root.Lstat(name)
+	if err != nil {
+		return err
 	}
-	return mode
+	if int64(info.Sys().(*syscall.Stat_t).Gid) != group {
+		if err := root.Lchown(name, -1, int(group)); err != nil {
+			return err
+		}
+	}
+	if mode := owned(info, bits); info.Mode()&fs.ModeSymlink == 0 && mode&^info.Mode() != 0 {
+		return root.Chmod(name, mode)
+	}
+	return nil
+}
+
+// owned returns the mode of a file or directory of an fsGroup. A file keeps no setuid bit, because another file may have
+// taken its name since.
+func owned(info fs.FileInfo, bits fs.FileMode) fs.FileMode {
+	if info.IsDir() {
+		return info.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) | bits | fs.ModeSetgid | 0o110
+	}
+	return info.Mode().Perm() | bits
 }
 
 func swap(root *os.Root, target string) error {

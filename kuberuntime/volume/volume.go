@@ -167,12 +167,12 @@ func claimDir(dir string, group *int64) error {
 }
 
 // OwnClaims gives the files of claims that the pod may write to its fsGroup, as the kubelet when it mounts a volume. With
-// fsGroupChangePolicy OnRootMismatch, a claim stays as it is if its directory has the group. Only root may change files
-// of other users.
-func (m *Maker) OwnClaims(p *v1.Pod) error {
+// fsGroupChangePolicy OnRootMismatch, a claim stays as it is if its directory has the group. As with the kubelet, a pod
+// starts with files that cannot be changed, for example those of other users when the caller is not root.
+func (m *Maker) OwnClaims(p *v1.Pod) {
 	group := p.Spec.SecurityContext.FSGroup
 	if group == nil {
-		return nil
+		return
 	}
 	always := ptr.Deref(p.Spec.SecurityContext.FSGroupChangePolicy, v1.FSGroupChangeAlways) == v1.FSGroupChangeAlways
 	made := m.Plan(p)
@@ -180,14 +180,10 @@ func (m *Maker) OwnClaims(p *v1.Pod) error {
 		if claim := v.PersistentVolumeClaim; claim == nil || claim.ReadOnly {
 			continue
 		}
-		err := ownClaim(made[v.Name].Path, *group, always)
-		if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
-			m.Warn(p, "volume %s has files of another group than the fsGroup: only root may change them", v.Name)
-		} else if err != nil {
-			return fmt.Errorf("volume %s: set the fsGroup: %w", v.Name, err)
+		if err := ownClaim(made[v.Name].Path, *group, always); err != nil {
+			m.Warn(p, "volume %s: not all files have the fsGroup: %v", v.Name, err)
 		}
 	}
-	return nil
 }
 
 func ownClaim(dir string, group int64, always bool) error {
