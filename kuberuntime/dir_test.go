@@ -281,6 +281,29 @@ func TestBrokenFilesOnly(t *testing.T) {
 	again.wants("a", "b.yaml", "c.yaml")
 }
 
+// TestOriginThatCannotBeRead: without the identity an unmounted directory would be taken for an empty one.
+func TestOriginThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	m, dirs := newManifests(t), pod.Dirs{Root: t.TempDir()}
+	start := func() (*Loop, error) {
+		return (&Manager{o: Options{Dirs: dirs}}).NewLoop(LoopOptions{Dir: m.path})
+	}
+	l, err := start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.keepOrigin()
+	file := originFile(dirLockPath(dirs, l.directory.path))
+	if err := errors.Join(l.Close(), os.WriteFile(file, []byte("{"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the lock is free again
+		if _, err := start(); err == nil || !strings.Contains(err.Error(), file) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
 // TestRestartWithoutTheMount: the pods stay, because the empty directory is not the manifest directory.
 func TestRestartWithoutTheMount(t *testing.T) {
 	t.Parallel()

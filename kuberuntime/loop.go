@@ -99,8 +99,8 @@ func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 	if err == nil {
 		err = json.Unmarshal(l.origin, &l.directory.origin)
 	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		l.report("identity of the directory", err)
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // a directory that is not mounted would be taken for an empty one
+		return nil, errors.Join(fmt.Errorf("read the identity of the directory in %s: %w", originFile(lockPath), err), lock.Release())
 	}
 	return l, nil
 }
