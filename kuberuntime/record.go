@@ -149,8 +149,9 @@ func (m *Manager) removeDirs(ctx context.Context, uid string) (err error) {
 		record.Runtimes = others
 		return m.writeRecord(record)
 	}
-	if err := removePodCgroup(m.o.Host, record.Pod); err != nil {
-		return fmt.Errorf("remove the pod's cgroup: %w", err)
+	cgroup := removePodCgroup(m.o.Host, record.Pod)
+	if cgroup != nil { // a privileged container or another tool can keep it busy; secrets must still go
+		cgroup = fmt.Errorf("remove the pod's cgroup: %w", cgroup)
 	}
 	// The names come from the record: names in the runtime may be any text of another tool.
 	if err := volume.RemoveAll(m.o.Dirs.PodLogs(record.Pod)); err != nil {
@@ -159,7 +160,7 @@ func (m *Manager) removeDirs(ctx context.Context, uid string) (err error) {
 	if err := m.volumes.Teardown(uid); err != nil {
 		return fmt.Errorf("remove volumes: %w", err)
 	}
-	return nil
+	return cgroup
 }
 
 // Record reads the record of a pod. It returns errNoRecord for an unknown pod.
