@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -96,6 +97,9 @@ func (m *Manager) takenPorts(ctx context.Context, p *pod.Pod) (out []v1.Containe
 func protocolOf(p v1.ContainerPort) v1.Protocol { return cmp.Or(p.Protocol, v1.ProtocolTCP) }
 
 func samePort(a, b v1.ContainerPort) bool {
-	anywhere := func(ip string) bool { return ip == "" || ip == "0.0.0.0" || ip == "::" }
+	anywhere := func(ip string) bool {
+		at, err := netip.ParseAddr(ip)
+		return err != nil || at.IsUnspecified()
+	}
 	return a.HostPort > 0 && a.HostPort == b.HostPort && protocolOf(a) == protocolOf(b) && (a.HostIP == b.HostIP || anywhere(a.HostIP) || anywhere(b.HostIP))
 }
