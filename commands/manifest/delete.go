@@ -44,7 +44,7 @@ func NewDelete(in *cli.Invocation) *cli.Verb {
 		ArgsUsage: "[NAMESPACE/]NAME...",
 		Args:      cli.Pods,
 		Description: cli.WithExamples("Runs the preStop hooks, gives containers their grace period, and removes containers, sandboxes, volumes and logs. "+
-			"Pods that other tools made are ended in the same way; their files stay. A workload, such as deployment/web, is all of its pods. Where one of the names is wrong nothing is deleted. "+
+			"Pods that other tools made are ended in the same way; their files stay. A workload, such as deployment/web, is all of its pods. A wrong name leaves all pods as they are. "+
 			"--all and --selector are for pods that were made here and that no sync keeps.",
 			"crishim delete web", "crishim delete pod web", "crishim delete -f web.yaml", "crishim delete --grace-period 0 team/web", "crishim delete -l app=web", "crishim delete --all --yes"),
 		Flags: []urfave.Flag{

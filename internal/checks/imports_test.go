@@ -43,7 +43,7 @@ func importRules() []importRule {
 		{"kuberuntime", module, ours("kuberuntime", "client", "internal/logfile", "internal/bounded", "internal/glob", "internal/lazyregexp", "internal/filelock", "internal/ocierror"), "the pod runtime works on any CRI endpoint, so it may not know our shim or our views"},
 		{"internal/logfile", module, ours("internal/logfile", "internal/bounded", "internal/lazyregexp"), "log files are read for commands and for the pod runtime, and know neither"},
 		{"internal/imagefile", module, ours("internal/imagefile", "internal/bounded"), "archives of images are those of any runtime"},
-		{"commands/node/bundle", module, ours("commands/node/bundle", "client", "output", "internal/logfile", "internal/bounded", "internal/lazyregexp"), "a bundle is collected by parts, and those that only verbs know they add"},
+		{"commands/node/bundle", module, ours("commands/node/bundle", "client", "output", "internal/logfile", "internal/bounded", "internal/lazyregexp"), "a bundle is collected by parts, and verbs add parts of their own"},
 		{"commands/cli/argv", module, ours("commands/cli/argv", "client/suggest"), "argv orders words by tables: words in, words out"},
 		{"commands/cli/argv", "os", nil, "argv touches no files: the caller says which words are"},
 		{"client/auth", module, ours("client/auth", "internal/bounded", "internal/proctree"), "credentials are found without a connection"},

@@ -51,7 +51,7 @@ func TestDoctorWithoutRuntime(t *testing.T) {
 	}
 }
 
-// TestDoctorOmitsWhatIsEmpty: a finding has no separator beside an empty part.
+// TestDoctorOmitsWhatIsEmpty: doctor writes no separator if the text before or after it is empty.
 func TestDoctorOmitsWhatIsEmpty(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(t.TempDir(), "s")

@@ -312,7 +312,7 @@ func TestWhyOfAStop(t *testing.T) {
 		t.Errorf("why: %+v", got)
 	}
 	if got := c.run("why", "-o", "json", "crashed"); !strings.Contains(got.out, `"code": "ended-by-signal"`) || strings.Contains(got.out, "crishim stop") {
-		t.Errorf("why of one that had ended before: %+v", got)
+		t.Errorf("why of a container that had ended before the stop: %+v", got)
 	}
 	c.stdin = applyPod1
 	for _, line := range []string{"apply -f -", "stop web"} {
