@@ -214,9 +214,7 @@ func TestWhatOthersDoToPodsIsSeen(t *testing.T) {
 	d.free(t)
 	ctx, engine := t.Context(), d.engine
 
-	if err := engine.ContainerPause(ctx, id); err != nil {
-		t.Fatal(err)
-	}
+	pause(t, engine, id)
 	if err := engine.ContainerUnpause(ctx, id); err != nil {
 		t.Fatal(err)
 	}

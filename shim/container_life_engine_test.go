@@ -135,9 +135,7 @@ func TestListContainersFilters(t *testing.T) {
 	c.exited(t, ended)
 	elsewhere := other.create(t, config("elsewhere", idle))
 	held := p.start(t, config("held", idle)) // paused for the engine, running for CRI
-	if err := c.engine.ContainerPause(t.Context(), held); err != nil {
-		t.Fatal(err)
-	}
+	pause(t, c.engine, held)
 	t.Cleanup(func() {
 		if err := c.engine.ContainerUnpause(context.WithoutCancel(t.Context()), held); err != nil {
 			t.Error(err)

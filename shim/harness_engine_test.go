@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/api"
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/shim"
 	"github.com/crishim/crishim/shim/docker"
@@ -55,6 +56,18 @@ func newCRIWith(t *testing.T, o shim.Options) *cri {
 	})
 	conn := dial(t, e)
 	return &cri{runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn), engine, api.NewCrishimClient(conn)}
+}
+
+// pause pauses a container. runc gives up when a process forks at that moment on a busy machine with cgroup v1.
+func pause(t *testing.T, engine *docker.Client, id string) {
+	t.Helper()
+	test.Until(t, "a pause", func() bool {
+		err := engine.ContainerPause(t.Context(), id)
+		if err != nil && !strings.Contains(err.Error(), "unable to freeze") {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 }
 
 func dial(t *testing.T, e *shim.Embedded) *grpc.ClientConn {
