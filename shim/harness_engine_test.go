@@ -58,16 +58,22 @@ func newCRIWith(t *testing.T, o shim.Options) *cri {
 	return &cri{runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn), engine, api.NewCrishimClient(conn)}
 }
 
-// pause pauses a container. runc gives up when a process forks at that moment on a busy machine with cgroup v1.
+// pause pauses a container of the engine.
 func pause(t *testing.T, engine *docker.Client, id string) {
 	t.Helper()
+	if err := freeze(t, func() error { return engine.ContainerPause(t.Context(), id) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// freeze tries to pause a container. runc gives up when a process forks at that moment on a busy machine with cgroup v1.
+func freeze(t *testing.T, try func() error) (err error) {
+	t.Helper()
 	test.Until(t, "a pause", func() bool {
-		err := engine.ContainerPause(t.Context(), id)
-		if err != nil && !strings.Contains(err.Error(), "unable to freeze") {
-			t.Fatal(err)
-		}
-		return err == nil
+		err = try()
+		return err == nil || !strings.Contains(err.Error(), "unable to freeze")
 	})
+	return err
 }
 
 func dial(t *testing.T, e *shim.Embedded) *grpc.ClientConn {

@@ -187,8 +187,10 @@ func TestPrivateControl(t *testing.T) {
 	id := p.start(t, shell("app", "trap 'exit 7' USR1; trap '' TERM; date +%N >>/starts; while :; do sleep 0.05; done"))
 	pause := func(unpause bool) codes.Code {
 		t.Helper()
-		_, err := c.own.PauseContainer(t.Context(), &api.PauseContainerRequest{ContainerId: id, Unpause: unpause})
-		return status.Code(err)
+		return status.Code(freeze(t, func() error {
+			_, err := c.own.PauseContainer(t.Context(), &api.PauseContainerRequest{ContainerId: id, Unpause: unpause})
+			return err
+		}))
 	}
 	if got := []codes.Code{pause(true), pause(false), pause(false), pause(true)}; !slices.Equal(got, []codes.Code{codes.FailedPrecondition, codes.OK, codes.FailedPrecondition, codes.OK}) {
 		t.Errorf("unpause, pause, pause, unpause: got %v", got)
@@ -294,7 +296,7 @@ func TestPrivateImageUsage(t *testing.T) {
 	const written = 1 << 20
 	id := c.pod(t, nil).start(t, shell("app", fmt.Sprintf("head -c %d /dev/zero >/file; echo done; %s", written, idle)))
 	test.Until(t, "the file is written", func() bool { return strings.Contains(c.logs(t, id), "done") })
-	made, err := engine.ContainerCommit(t.Context(), id, container.CommitOptions{Reference: "disk.test/" + strings.ToLower(rand.Text()), Pause: true})
+	made, err := engine.ContainerCommit(t.Context(), id, container.CommitOptions{Reference: "disk.test/" + strings.ToLower(rand.Text())})
 	if err != nil {
 		t.Fatal(err)
 	}

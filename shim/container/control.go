@@ -37,6 +37,10 @@ func (s *Service) Pause(ctx context.Context, id string) error {
 		err = fmt.Errorf("it is paused already: %w", errdefs.ErrFailedPrecondition)
 	default:
 		err = s.Engine.ContainerPause(ctx, m.Detail.ID)
+		if err != nil && strings.Contains(err.Error(), "unable to freeze") {
+			// runc gives up on a cgroup of version 1 after some tries, and thaws it again.
+			err = fmt.Errorf("unable to freeze all its processes in time, as happens on a busy machine; try again: %w", errdefs.ErrAborted)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("pause container: %w", err)

@@ -1,7 +1,10 @@
 package container
 
 import (
+	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -107,4 +110,18 @@ func TestPausedIsNoted(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("")
+}
+
+// TestPauseOnABusyMachine checks the error of a runtime that gives up freezing a container's cgroup.
+func TestPauseOnABusyMachine(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.create(t, nil)
+	f.engine.Fail("ContainerPause", func(context.Context) error {
+		return fmt.Errorf("Cannot pause container %s: OCI runtime pause failed: unable to freeze: unknown: %w", id, errdefs.ErrInternal)
+	})
+	err := f.Pause(t.Context(), id)
+	if want := "pause container: unable to freeze all its processes in time, as happens on a busy machine; try again: "; !errdefs.IsAborted(err) || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -124,53 +125,57 @@ func (silentEngine) Info(ctx context.Context) (system.Info, error) {
 // TestADaemonAnswersWithoutItsEngine checks Version, which clients call first.
 func TestADaemonAnswersWithoutItsEngine(t *testing.T) {
 	t.Parallel()
-	gone := aboutEngine{version: func() (types.Version, error) { return types.Version{}, errors.New("no such engine") }}
-	for name, c := range map[string]struct {
-		engine Engine
-		want   string
-	}{
-		"it is gone":          {gone, "no such engine"},
-		"it does not answer":  {silentEngine{}, "the docker engine does not answer"},
-		"it may not be asked": {aboutEngine{version: func() (types.Version, error) { return types.Version{}, errdefs.ErrPermissionDenied }}, "permission denied"},
-	} {
-		n := newTest(c.engine)
-		n.Daemon = true
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		v, err := n.Version(ctx, &runtimeapi.VersionRequest{})
-		if err != nil || v.GetVersion() != "0.1.0" || v.GetRuntimeName() != "docker" || v.GetRuntimeVersion() != "unknown" || v.GetRuntimeApiVersion() != "v1" {
-			t.Errorf("%s: version: got %v, %v", name, v, err)
-		}
-		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		s, err := n.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
-		if err != nil {
-			t.Errorf("%s: status: %v", name, err)
-		}
-		for _, condition := range s.GetStatus().GetConditions() {
-			if condition.GetStatus() || condition.GetMessage() != c.want || condition.GetReason() != "DockerDaemonNotReady" {
-				t.Errorf("%s: got %v, want %q", name, condition, c.want)
+	synctest.Test(t, func(t *testing.T) {
+		gone := aboutEngine{version: func() (types.Version, error) { return types.Version{}, errors.New("no such engine") }}
+		for name, c := range map[string]struct {
+			engine Engine
+			want   string
+		}{
+			"it is gone":          {gone, "no such engine"},
+			"it does not answer":  {silentEngine{}, "the docker engine does not answer"},
+			"it may not be asked": {aboutEngine{version: func() (types.Version, error) { return types.Version{}, errdefs.ErrPermissionDenied }}, "permission denied"},
+		} {
+			n := newTest(c.engine)
+			n.Daemon = true
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			v, err := n.Version(ctx, &runtimeapi.VersionRequest{})
+			if err != nil || v.GetVersion() != "0.1.0" || v.GetRuntimeName() != "docker" || v.GetRuntimeVersion() != "unknown" || v.GetRuntimeApiVersion() != "v1" {
+				t.Errorf("%s: version: got %v, %v", name, v, err)
+			}
+			ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			s, err := n.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
+			if err != nil {
+				t.Errorf("%s: status: %v", name, err)
+			}
+			for _, condition := range s.GetStatus().GetConditions() {
+				if condition.GetStatus() || condition.GetMessage() != c.want || condition.GetReason() != "DockerDaemonNotReady" {
+					t.Errorf("%s: got %v, want %q", name, condition, c.want)
+				}
 			}
 		}
-	}
-	if v, err := newTest(gone).Version(t.Context(), &runtimeapi.VersionRequest{}); err == nil {
-		t.Errorf("a shim for one command: got %v, want an error", v)
-	}
+		if v, err := newTest(gone).Version(t.Context(), &runtimeapi.VersionRequest{}); err == nil {
+			t.Errorf("a shim for one command: got %v, want an error", v)
+		}
+	})
 }
 
 // A kubelet asks for the cgroup driver first. The required driver is known without the engine.
 func TestRuntimeConfigWithoutTheEngine(t *testing.T) {
 	t.Parallel()
-	n := newTest(silentEngine{})
-	n.Daemon, n.CgroupDriver = true, "cgroupfs"
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	r, err := n.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
-	if err != nil || r.GetLinux().GetCgroupDriver() != runtimeapi.CgroupDriver_CGROUPFS {
-		t.Errorf("got %v, %v, want cgroupfs", r, err)
-	}
-	n.CgroupDriver = ""
-	if r, err := n.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{}); err == nil {
-		t.Errorf("with no driver known: got %v", r)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		n := newTest(silentEngine{})
+		n.Daemon, n.CgroupDriver = true, "cgroupfs"
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		r, err := n.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
+		if err != nil || r.GetLinux().GetCgroupDriver() != runtimeapi.CgroupDriver_CGROUPFS {
+			t.Errorf("got %v, %v, want cgroupfs", r, err)
+		}
+		n.CgroupDriver = ""
+		if r, err := n.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{}); err == nil {
+			t.Errorf("with no driver known: got %v", r)
+		}
+	})
 }

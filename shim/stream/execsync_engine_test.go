@@ -143,7 +143,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 type startsLate struct{ Engine }
 
 func (e startsLate) ContainerExecAttach(ctx context.Context, id string, o container.ExecAttachOptions) (types.HijackedResponse, error) {
-	time.Sleep(1500 * time.Millisecond)
+	time.Sleep(5500 * time.Millisecond)
 	return e.Engine.ContainerExecAttach(ctx, id, o)
 }
 
@@ -153,7 +153,7 @@ func TestExecSyncOnASlowEngine(t *testing.T) {
 	r := newRig(t, Options{})
 	id := r.app(t)
 	r.Server.engine = startsLate{r.Server.engine}
-	if got, err := r.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"true"}, Timeout: 1}); err != nil || got.GetExitCode() != 0 {
+	if got, err := r.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"true"}, Timeout: 5}); err != nil || got.GetExitCode() != 0 {
 		t.Errorf("got %v, %v", got, err)
 	}
 }
