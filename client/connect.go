@@ -31,11 +31,11 @@ type Engine = engine.Endpoint
 type Options struct {
 	// An empty RuntimeEndpoint is discovered. An empty ImageEndpoint is the runtime's.
 	RuntimeEndpoint, ImageEndpoint string
-	// Images dials the image endpoint at once and the runtime's, if it is another, with the first call that needs it.
-	// The default is the opposite.
+	// Images dials the image endpoint first. A separate runtime endpoint is then dialled by the first call that needs
+	// it. By default the order is reversed.
 	Images bool
-	// Relay dials a socket on another machine: the runtime for network unix and an empty address, or a loopback address
-	// for tcp. RuntimeEndpoint is then only the machine's name in messages. May be nil.
+	// Relay dials an address on another machine: the runtime's socket for network unix and an empty address, or a
+	// loopback address for tcp. RuntimeEndpoint then only names the machine in messages. May be nil.
 	Relay func(ctx context.Context, network, address string) (net.Conn, error)
 	// ConnectTimeout limits the dial of an explicit endpoint; 0: 2 s. A value below one second also limits discovery.
 	ConnectTimeout time.Duration
@@ -45,8 +45,8 @@ type Options struct {
 	// MaxRetries is the number of retries when an explicit endpoint is missing or refuses; below 0: no limit.
 	MaxRetries int
 	LookupEnv  func(string) (string, bool) // nil: an empty environment
-	// Engines lists the candidate Docker engines, best first: at the given host, or for "" in docker's own lookup
-	// order; nil: DockerSocket.
+	// Engines returns the engine at a host, or for an empty host the candidates in docker's lookup order. If Engines
+	// is nil, the only candidate is DockerSocket.
 	Engines   func(host string) []Engine
 	StartShim StartShim // nil: no embedded shim
 	// Batch keeps ssh from asking for passwords and host keys, for commands that dial many hosts at once.
@@ -318,7 +318,7 @@ func (o *Options) open(ctx context.Context, f found) (*criConn, error) {
 	if o.StartShim == nil {
 		return nil, &Error{Endpoint: endpoint, Code: codes.Unavailable, text: "connect to " + endpoint + ": there is no embedded dockershim here"}
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second) // a busy engine takes longer than the probe
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second) // a busy engine may answer the probe but start the shim slowly
 	defer cancel()
 	conn, err := o.startShim(ctx, f.engine)
 	if err == nil {

@@ -29,10 +29,10 @@ const (
 // criConn is a gRPC connection to a runtime.
 type criConn struct {
 	cc       *grpc.ClientConn
-	endpoint string // as a flag would name it
+	endpoint string // in the form of --runtime-endpoint
 	api      string // v1 or v1alpha2, once negotiated
 	version  *runtimeapi.VersionResponse
-	limit    time.Duration // limit of each call in place of the limits by kind; 0 keeps those
+	limit    time.Duration // overrides the limits by kind of call; 0: no override
 	// probing suppresses Debug output for the calls of a probe, because the probe logs its outcome.
 	probing bool
 	// dial opens another connection to the same socket.

@@ -24,7 +24,7 @@ const (
 	StateDockersOwn  = "docker's own"  // a containerd that only serves Docker
 	stateFailed      = "failed"        // answers with an error
 	stateUnsupported = "not supported" // cannot be tried
-	StateNotTried    = "not tried"     // decided before its turn
+	StateNotTried    = "not tried"     // a candidate of higher precedence answered first
 )
 
 const (
@@ -34,7 +34,7 @@ const (
 
 // Candidate is a probed endpoint and the result of the probe.
 type Candidate struct {
-	Endpoint string // as a flag would give it
+	Endpoint string // in the form of --runtime-endpoint
 	Kind     string
 	Name     string // usual runtime at this endpoint, such as "containerd"
 	State    string
@@ -115,7 +115,7 @@ func (c Candidate) Hint() string {
 type Known struct {
 	Name       string // usual runtime at this socket
 	Path       string
-	Containerd bool // may only serve Docker
+	Containerd bool // may be the containerd of a Docker engine
 }
 
 func KnownSockets() []Known {
@@ -225,7 +225,8 @@ func (o *Options) probeKnown(ctx context.Context, k Known, engines func() []foun
 }
 
 // Discover probes all candidates of Connect and marks the candidate that Connect would use, without starting the shim.
-// The error is Connect's as far as it can be known without a shim. The list of candidates is complete even on an error.
+// It returns the error that Connect would return, except an error of the shim. The list of candidates is complete even
+// on an error.
 func Discover(ctx context.Context, o Options) ([]Candidate, error) {
 	runtime, _, err := o.parseEndpoints()
 	if err != nil {

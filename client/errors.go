@@ -104,7 +104,7 @@ func callError(err error, op, endpoint string, spent time.Duration, limit limit)
 	case e.Code == codes.Canceled:
 		e.text = op + ": interrupted"
 	case e.Code == codes.Unavailable:
-		// The runtime's message tells whether the runtime is gone or has lost its engine.
+		// The runtime's own message distinguishes a stopped runtime from a runtime whose engine has stopped.
 		e.text = fmt.Sprintf("%s: %s is not available: %s", op, endpoint, transportReason(strings.TrimPrefix(e.text, op+": ")))
 		e.hint = "the runtime or its engine may have stopped or be restarting; try again"
 	case e.Code == codes.Unimplemented && noCall.MatchString(e.text):

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SeesHost reports whether this process sees the files of the runtime's machine. It does not in a container, unless the
-// runtime is in the same container: the root of the process at the runtime's socket differs. If unknown, SeesHost
-// returns true.
+// SeesHost reports whether this process sees the files of the runtime's machine. In a container it does not, unless the
+// runtime is in the same container. SeesHost compares its own root directory with that of the process at the runtime's
+// socket. If one is unknown, it returns true.
 func (c *Conn) SeesHost() bool {
 	endpoint := c.RuntimeEndpoint
 	if c.Embedded {

@@ -1,6 +1,5 @@
-// Package commands is crishim's command line. The verbs are in directories by noun, one file
-// each from flags to options to a request to the output; what they share is in cli. This
-// file has the table of them.
+// Package commands is crishim's command line. The verbs are in one directory per noun, with one file per verb. Package
+// cli has the code that verbs share. This file lists all verbs.
 package commands
 
 import (
@@ -14,8 +13,7 @@ import (
 	"github.com/crishim/crishim/commands/pod"
 )
 
-// Main is the whole program: it runs one command line, args[0] being the program's name,
-// and returns the status to exit with (docs/exit-codes.md).
+// Main runs one command line and returns the exit status (docs/exit-codes.md). args[0] is the program's name.
 func Main(ctx context.Context, args []string, p *cli.Process) int {
 	return cli.Run(ctx, args, p, Groups())
 }

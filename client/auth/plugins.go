@@ -92,8 +92,8 @@ type pluginAnswer struct {
 	expires time.Time
 }
 
-// LoadPlugins reads a CredentialProviderConfig, the file of the kubelet's credentialprovider. The plugins are programs
-// in dir. A plugin that fails is reported to warn and skipped, as in the kubelet, because the image may need no login.
+// LoadPlugins reads the kubelet's CredentialProviderConfig. The plugins are programs in dir. A plugin that fails is
+// passed to warn and skipped, as in the kubelet, because the image may need no login.
 func LoadPlugins(config, dir string, now func() time.Time, warn func(error)) (*Plugins, error) {
 	dir, err := filepath.Abs(dir) // exec would look up a bare name in PATH
 	if err != nil {
@@ -297,8 +297,8 @@ func MatchesImage(entry, image string) bool {
 	return e.Path == "" || i.Path == e.Path || strings.HasPrefix(i.Path, e.Path+"/")
 }
 
-// parseRegistry parses a registry or a path in it, with or without a scheme, as found in keyrings: docker.io has other
-// names, and the path may be the version of the registry's API.
+// parseRegistry parses the key of a credential: a registry, with or without a scheme and a path. It maps the other hosts
+// of docker.io to docker.io and drops a path that is only the API version.
 func parseRegistry(entry string) (*url.URL, error) {
 	entry = strings.TrimPrefix(strings.TrimPrefix(entry, "https://"), "http://")
 	u, err := url.Parse("https://" + entry)

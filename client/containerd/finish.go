@@ -23,7 +23,8 @@ const gcRef = "containerd.io/gc.ref.content."
 // managed labels the images of the CRI plugin.
 const managed, managedValue = "io.cri-containerd.image", "managed"
 
-// finish stores the documents from the leaves up and then the names, in the order of a CRI pull.
+// finish stores each image's configs, manifests and index, and then the names of all images. A CRI pull has the same
+// order.
 func (w *writer) finish(list []imagefile.Image) error {
 	document := func(d imagefile.Document, labels map[string]string) error {
 		return w.write(d.Descriptor, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(d.Text)), nil }, labels)

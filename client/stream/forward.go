@@ -127,8 +127,9 @@ func (f *forwarder) watch(ctx context.Context, end context.CancelCauseFunc) {
 const (
 	backlogChunks = 32 // reads that are buffered for a slow local reader before its tunnel blocks
 	messageLimit  = 64 << 10
-	// stuckTimeout is the time after which an unanswered request for a stream moves to another tunnel. If a server
-	// leaves input of a finished connection unread, it cannot serve a fifth of the streams of that tunnel.
+	// stuckTimeout is the time after which an unanswered request for a stream moves to another tunnel. spdystream
+	// handles the streams of a tunnel with five workers. If the server leaves input of a finished connection unread, one
+	// of them is blocked.
 	stuckTimeout   = 5 * time.Second
 	verdictTimeout = 10 * time.Second // for the server's result once it has sent all data
 )
@@ -143,7 +144,7 @@ type forwarded struct {
 	tunnel     *tunnel
 	data, errs httpstream.Stream
 	ended      atomic.Bool // all input has been sent
-	early      atomic.Bool // the server finished before that
+	early      atomic.Bool // the server finished before all input was sent
 }
 
 func (f *forwarder) carry(ctx context.Context, local *net.TCPConn, p Port) error {

@@ -26,8 +26,8 @@ func TerminalWidth() int {
 	return int(size.Width)
 }
 
-// AskPassword reads a line from the terminal at standard input, with the echo off. The terminal gets its echo back before the
-// process stops or ends; ctx ends with the signals that end a command.
+// AskPassword reads a line from the terminal at standard input with echo disabled. Echo is restored before the process
+// stops or ends. The caller cancels ctx on signals that end the process, such as SIGINT.
 func AskPassword(ctx context.Context, prompt string) (string, error) {
 	fd := os.Stdin.Fd()
 	before, err := term.SaveState(fd)
@@ -37,7 +37,7 @@ func AskPassword(ctx context.Context, prompt string) (string, error) {
 	jobs := make(chan os.Signal, 4)
 	signal.Notify(jobs, syscall.SIGCONT, syscall.SIGQUIT)
 	defer signal.Stop(jobs)
-	if !signal.Ignored(syscall.SIGTSTP) { // without job control
+	if !signal.Ignored(syscall.SIGTSTP) { // ignored in shells without job control
 		signal.Notify(jobs, syscall.SIGTSTP)
 	}
 	ask := func() error {

@@ -40,7 +40,7 @@ type session struct {
 	ch   atomic.Pointer[channels] // nil until connected
 
 	copying sync.WaitGroup // copies of the outputs
-	moved   atomic.Int64   // time of the last output, in nanoseconds since loaded
+	moved   atomic.Int64   // time of the last output, in nanoseconds since startTime
 	writing atomic.Int32   // outputs that wait for their local reader
 }
 
@@ -214,8 +214,8 @@ func freshURL(ctx context.Context, used *url.URL, o Options) (*url.URL, error) {
 	return completeURL(raw)
 }
 
-// loaded is the reference for monotonic times, which are immune to changes of the system clock.
-var loaded = time.Now()
+// startTime is the reference for monotonic times, which are immune to changes of the system clock.
+var startTime = time.Now()
 
 // startInput sends typed or piped input. The channel carries at most ErrDetached and is closed after the last byte was
 // sent. The reader is nil for a file that never blocks.
@@ -281,7 +281,7 @@ func (x *session) sendInput(in io.Reader, to io.WriteCloser) error {
 // have ended.
 func (x *session) startOutput(ch *channels) chan error {
 	end := make(chan error, 2)
-	x.moved.Store(int64(time.Since(loaded)))
+	x.moved.Store(int64(time.Since(startTime)))
 	start := func(to io.Writer, from io.Reader) {
 		if from == nil {
 			return
@@ -313,7 +313,7 @@ func (o *localOutput) Write(p []byte) (int, error) {
 	o.session.writing.Add(1)
 	n, err := o.to.Write(p)
 	o.session.writing.Add(-1)
-	o.session.moved.Store(int64(time.Since(loaded)))
+	o.session.moved.Store(int64(time.Since(startTime)))
 	if err == nil || o.reported {
 		return n, err
 	}
@@ -340,7 +340,7 @@ func (x *session) drain(ctx context.Context, out <-chan error) error {
 		case err := <-out:
 			return err
 		case <-tick.C:
-			idle := time.Since(loaded) - time.Duration(x.moved.Load())
+			idle := time.Since(startTime) - time.Duration(x.moved.Load())
 			if x.writing.Load() == 0 && idle > drainIdle {
 				return nil
 			}

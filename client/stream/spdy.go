@@ -23,7 +23,7 @@ import (
 const (
 	upgradeTimeout    = 30 * time.Second
 	closeTimeout      = time.Second
-	closeWriteTimeout = closeTimeout / 5 // to hand the remaining input to the local kernel
+	closeWriteTimeout = closeTimeout / 5 // for writing the remaining input to the socket
 	replyGrace        = 3 * time.Second
 
 	readSize   = 64 << 10 // bytes per read of input: the capacity of a pipe
@@ -152,8 +152,8 @@ func (c *spdyConn) open(ctx context.Context, headers http.Header) (httpstream.St
 		return nil, context.Cause(ctx)
 	case <-c.CloseChan():
 	}
-	// A server that finishes at once may have accepted the stream and closed the connection. Its reply has then arrived
-	// and is being processed.
+	// The server may have accepted the stream, finished and closed the connection. The library is then still processing
+	// the reply.
 	select {
 	case r := <-done:
 		return r.stream, r.err

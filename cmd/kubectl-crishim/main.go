@@ -1,8 +1,8 @@
-// Command kubectl-crishim runs crishim on the nodes of a cluster, as `kubectl crishim`: it makes them endpoints. It parses
-// its own flags; package commands runs the rest of the command line in this process as for any other endpoint. A pod on
-// each node (pods.go, manifest.go) relays connections to the runtime's socket through exec (relay.go). Only verbs that
-// need the node's files run entirely in the pod. The pod is removed after the command line, unless it belongs to
-// crishim's DaemonSet or --keep is given. The plugin creates nothing else in the cluster.
+// Command kubectl-crishim is a kubectl plugin that runs crishim on the nodes of a cluster. Each node becomes an endpoint:
+// a pod on the node (pods.go, manifest.go) relays connections to the runtime's socket through exec (relay.go). The plugin
+// parses its own flags, and package commands runs the rest of the command line in this process. Only verbs that need the
+// node's files run entirely in the pod. The pod is removed after the command line, unless it belongs to crishim's
+// DaemonSet or --keep is given. The plugin creates nothing else in the cluster.
 package main
 
 import (

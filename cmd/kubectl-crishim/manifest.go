@@ -19,8 +19,8 @@ import (
 
 func defaultImage(version string) string { return "ghcr.io/crishim/crishim:" + version }
 
-// The lifetime of a pod that is not removed is the deadline of the command line plus spareTime, or longestLife without
-// a deadline.
+// A pod that is never removed ends spareTime after the deadline of its command line, or after longestLife if there is no
+// deadline.
 const (
 	spareTime   = 2 * time.Minute
 	longestLife = 12 * time.Hour
@@ -99,7 +99,7 @@ func podFor(node *corev1.Node, line cli.NodeLine, image string, keep bool) *core
 	case line.Rights != kube.RightsRead && (line.Logs || keep):
 		host("logs", "/var/log/pods", corev1.HostPathDirectoryOrCreate, corev1.VolumeMount{})
 	}
-	if line.Rights == kube.RightsHost { // volumes of pods are mounted there
+	if line.Rights == kube.RightsHost { // the directory with the volumes of pods from apply and sync
 		host("state", "/var/lib/crishim", corev1.HostPathDirectoryOrCreate, corev1.VolumeMount{MountPropagation: ptr.To(corev1.MountPropagationBidirectional)})
 		security := pod.Spec.Containers[0].SecurityContext
 		security.Privileged, security.AllowPrivilegeEscalation, security.Capabilities, security.SeccompProfile = ptr.To(true), nil, nil, nil

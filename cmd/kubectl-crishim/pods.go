@@ -70,7 +70,7 @@ func newPods(ctx context.Context, c *cluster, o *options, warn func(error)) (*po
 		switch {
 		case !apierrors.IsNotFound(err): // a user who may not get the namespace may still use it
 			p.namespace = kube.ClusterNamespace
-		case o.namespaceGiven: // namespace of the named pod
+		case o.namespaceGiven: // -n is the namespace of the target pod
 			p.namespace = metav1.NamespaceDefault
 		}
 	}
@@ -96,7 +96,7 @@ func (p *pods) classify(pod *corev1.Pod) {
 	case ours && (over(pod) != "" || !kept && proctree.HasEnded(pod.Annotations[annotationProcess])):
 		p.remove(pod.Name, pod.UID)
 	case hasExpired(pod):
-		p.background.Go(func() { _ = p.delete(pod.Name, pod.UID) }) // possibly only its creator is allowed to
+		p.background.Go(func() { _ = p.delete(pod.Name, pod.UID) }) // fails if only its creator may delete it
 	case ours && kept && isRunning(pod) && hasRuntime(pod):
 		p.kept[node] = append(p.kept[node], pod)
 	}
@@ -343,10 +343,10 @@ func (p *pods) end() {
 	p.background.Wait()
 }
 
-// identity identifies the user on this machine until its next boot, and this process. A pod whose process has ended is
-// a leftover.
+// identity returns ids of the user and of this process. The user's id is valid on this machine until the next boot. A
+// pod whose process has ended is a leftover.
 func identity() (owner, process string) {
-	scope := cmp.Or(proctree.Scope(), rand.String(20)) // with a random scope no pod is considered a leftover
+	scope := cmp.Or(proctree.Scope(), rand.String(20)) // a random scope matches no pod of an earlier process
 	if self, err := proctree.Find(os.Getpid()); err == nil {
 		process = self.Mark()
 	}

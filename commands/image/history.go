@@ -127,7 +127,7 @@ func layerSizes(ctx context.Context, conn *client.Conn, diffIDs []digest.Digest)
 		Containerd struct{ Snapshotter string }
 	}
 	if res, err := conn.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true}); err == nil {
-		_ = json.Unmarshal([]byte(res.GetInfo()["config"]), &config) // containerd 2 does not report it, and uses its default
+		_ = json.Unmarshal([]byte(res.GetInfo()["config"]), &config) // containerd 2 does not report its snapshotter
 	}
 	if config.Containerd.Snapshotter == "" {
 		config.Containerd.Snapshotter = "overlayfs"

@@ -87,7 +87,7 @@ func (o *loadOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 		case len(image.Names) == 0:
 			err = printer.Say("Loaded image ID: %s", image.ID())
 			printer.Note("the archive has no name for %s: `crishim load --as NAME` gives it one", image.ID())
-		default: // as in docker, followed by the id
+		default: // docker's line, with the id added
 			err = cli.Each(image.Names, func(name string) error {
 				return printer.Say("Loaded image: %s (%s)", imagefile.Familiar(name), image.ID())
 			})

@@ -76,7 +76,7 @@ func (o *pullOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 		}
 		return nil
 	}
-	o = new(*o) // runs of several nodes are concurrent and change it
+	o = new(*o) // a copy, because several nodes run at once and share o
 	if o.Progress {
 		o.Display = progress.Start(printer.Progress())
 		defer o.Display.Close()

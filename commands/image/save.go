@@ -23,8 +23,8 @@ type saveOptions struct {
 	quiet     bool
 }
 
-// NewSave returns the verb that writes images into an archive. CRI has no call for it: our own shim has its private
-// service, containerd its API on the same socket.
+// NewSave returns the verb that writes images into an archive. CRI has no call for it. crishim's dockershim has one in
+// its private service, and containerd has its own API on the CRI socket.
 func NewSave(in *cli.Invocation) *cli.Verb {
 	o := &saveOptions{format: string(imagefile.OCI)}
 	return &cli.Verb{

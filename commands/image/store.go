@@ -31,7 +31,7 @@ type store interface {
 }
 
 func openStore(ctx context.Context, conn *client.Conn) store {
-	gogc.Set(gogc.Serve) // a copy takes long, and every piece of it is garbage at once
+	gogc.Set(gogc.Serve) // a copy runs long and produces much garbage
 	if conn.IsDockershim(ctx) {
 		return shimStore{conn}
 	}
@@ -41,7 +41,7 @@ func openStore(ctx context.Context, conn *client.Conn) store {
 	return pullStore{conn}
 }
 
-// shimStore is the engine of our own shim.
+// shimStore is the engine behind crishim's dockershim.
 type shimStore struct{ conn *client.Conn }
 
 func (s shimStore) save(ctx context.Context, images []string, o imagefile.Options, write func([]imagefile.Image) error) error {
@@ -109,7 +109,7 @@ func (s containerdStore) load(ctx context.Context, images []imagefile.Image) ([]
 	return images, nil
 }
 
-// pullStore is a runtime with CRI alone. It pulls from a registry that crishim serves until the command ends.
+// pullStore is a runtime that offers only CRI. It pulls from a registry that crishim serves until the command ends.
 type pullStore struct{ conn *client.Conn }
 
 func (s pullStore) save(context.Context, []string, imagefile.Options, func([]imagefile.Image) error) error {

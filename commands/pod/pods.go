@@ -48,7 +48,7 @@ func (o *podsOptions) check(in *cli.Invocation, c *urfave.Context) error {
 }
 
 func (o *podsOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
-	o = new(*o) // runs of several nodes are concurrent and change it
+	o = new(*o) // a copy, because several nodes run at once and share o
 	if !o.watch {
 		pods, err := o.list(ctx, printer, conn)
 		if err != nil {
@@ -78,7 +78,7 @@ func (o *podsOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 	})
 }
 
-// list lists the pods and, at the same time, the containers if the columns need them, and then the details that columns
+// list lists the pods. If columns need the containers, it lists them concurrently and then adds the details that columns
 // need.
 func (o *podsOptions) list(ctx context.Context, printer *cli.Printer, conn *client.Conn) (pods []*runtimeapi.PodSandbox, err error) {
 	needs := output.PodNeeds(o.view.Options)
@@ -97,7 +97,7 @@ func (o *podsOptions) list(ctx context.Context, printer *cli.Printer, conn *clie
 	if err := lists.Wait(); err != nil {
 		return nil, err
 	}
-	o.view.Now = printer.Now() // some may be younger than this process
+	o.view.Now = printer.Now() // after the list, so that no age is negative
 	o.view.Members = map[string][]*runtimeapi.Container{}
 	for _, p := range pods {
 		o.view.Members[p.GetId()] = nil

@@ -36,7 +36,7 @@ func NewStatsp(in *cli.Invocation) *cli.Verb {
 }
 
 func (o *statspOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
-	o = new(*o) // runs of several nodes are concurrent and change it
+	o = new(*o) // a copy, because several nodes run at once and share o
 	filter := &runtimeapi.PodSandboxStatsFilter{Id: o.Filter.ID, LabelSelector: o.Filter.Selector.Equalities()}
 	ids, err := o.Chosen(printer, func(ref string) (string, error) {
 		pod, err := conn.PodOf(ctx, o.Filter.In.Query(ref, client.Running))
@@ -50,7 +50,7 @@ func (o *statspOptions) run(ctx context.Context, printer *cli.Printer, conn *cli
 	}
 	warned := map[string]bool{}
 	o.unmeasured = func(pods []string, err error) {
-		pods = slices.DeleteFunc(pods, func(pod string) bool { return warned[pod] }) // once, not on each page
+		pods = slices.DeleteFunc(pods, func(pod string) bool { return warned[pod] }) // warn once, not on each page
 		for _, pod := range pods {
 			warned[pod] = true
 		}
@@ -86,9 +86,9 @@ func (o *statspOptions) list(ctx context.Context, conn *client.Conn, filter *run
 	}), err
 }
 
-// oneByOne asks for the stats of each pod after a list has failed: containerd 1.6 fails if a single pod has no cgroup
-// of its own. Such a pod gets a warning and the figures of its containers, in machine formats a warning only. oneByOne
-// returns failed if no pod has stats for a machine format, or the runtime has no stats of pods.
+// oneByOne asks for the stats of each pod after the list call has failed. containerd 1.6 fails the whole list if one pod
+// has no cgroup of its own. oneByOne warns about such a pod and, for people, shows the sums of its containers. If no pod
+// has stats, it returns failed for machine formats and for runtimes without the call.
 func (o *statspOptions) oneByOne(ctx context.Context, conn *client.Conn, statsFilter *runtimeapi.PodSandboxStatsFilter, ids []string, failed error) ([]*runtimeapi.PodSandboxStats, error) {
 	pods, err := (&cli.Filter{ID: statsFilter.GetId(), In: o.Filter.In, Selector: o.Filter.Selector, State: "ready"}).Pods(ctx, conn)
 	if err != nil {

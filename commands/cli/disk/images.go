@@ -21,14 +21,14 @@ import (
 type Images struct {
 	sizes   []int64
 	parts   map[string][]int32 // indices of sizes, by the image's id
-	holders []int              // number of images with a part; containers on top of a part count once
-	bound   string             // AtMost or AtLeast if parts include or lack the layers that images share; "": sums are exact
-	used    map[string]bool    // by id; containers outside of pods count, too
+	holders []int              // number of users of each part: images, plus one for all containers
+	bound   string             // AtMost if shared layers count for each image, AtLeast if they are missing, "" if sums are exact
+	used    map[string]bool    // images of containers, by id; includes containers outside of pods
 	came    map[string]time.Time
 	active  map[string]string // containerd's snapshots of containers
 }
 
-// ReadImages asks the runtime for the parts of each image. With times, Came is known if the runtime records it.
+// ReadImages asks the runtime for the parts of each image and, with times, for the results of Came.
 func ReadImages(ctx context.Context, conn *client.Conn, list []*runtimeapi.Image, times bool) (*Images, error) {
 	i, held, err := readImages(ctx, conn, list, times)
 	if err != nil {

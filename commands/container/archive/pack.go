@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pack writes the file or directory from in root as a tar stream; the first entry is called name, and "." packs the
-// contents of a directory. Symbolic links are packed as links. Nothing outside of root is read, even if files are
-// replaced at the same time.
+// Pack writes the file or directory at from, a path in root, as a tar stream. name is the name of the first entry; "."
+// packs the contents of a directory. Symbolic links are packed as links. Nothing outside of root is read, even if files
+// are replaced at the same time.
 func Pack(w io.Writer, root *os.Root, from, name string, o Options) error {
 	o.Where = cmp.Or(o.Where, root.Name())
 	if o.Owner == nil {
@@ -118,7 +118,7 @@ func (p *packer) header(info fs.FileInfo, name, link string) error {
 		return err
 	}
 	h.Name = name
-	h.Uname, h.Gname = "", "" // names mean other ids in the container
+	h.Uname, h.Gname = "", "" // a name may have another id in the container
 	h.Uid, h.Gid = p.o.Owner(h.Uid, h.Gid)
 	return p.tar.WriteHeader(h)
 }

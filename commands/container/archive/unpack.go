@@ -1,8 +1,7 @@
-// Package archive copies files between a directory and a tar stream. It trusts
-// neither: no entry is written outside of the directory, by its name or through a
-// symbolic link, and nothing outside of it is read.
+// Package archive copies files between a directory and a tar stream. It trusts neither of them: no name and no symbolic
+// link makes it read or write outside of the directory.
 //
-// It does no compression, extended attributes or devices, and no setuid, setgid and sticky bits.
+// It does not support compression, extended attributes, devices, and the setuid, setgid and sticky bits.
 package archive
 
 import (
@@ -26,9 +25,9 @@ import (
 type Options struct {
 	// Strip drops the first part of every entry's name.
 	Strip bool
-	// Name is put before the rest of the name.
+	// Name is a path that every entry's name is joined to.
 	Name string
-	// Directory refuses an entry called Name that is not a directory.
+	// Directory rejects an archive whose entry at Name is not a directory.
 	Directory bool
 	// Owner maps owner and group; see [KeepOwner]. By default root owns packed files, and the user owns unpacked ones.
 	Owner func(uid, gid int) (int, int)
@@ -38,12 +37,12 @@ type Options struct {
 	Where string
 }
 
-// KeepOwner is an identity for Options.Owner.
+// KeepOwner is a value of Options.Owner that changes nothing.
 func KeepOwner(uid, gid int) (int, int) { return uid, gid }
 
 func (o Options) path(file string) string { return filepath.Join(o.Where, file) }
 
-// inWhere completes the path in an error.
+// inWhere prefixes a relative path in an error with Where.
 func (o Options) inWhere(err error) error {
 	var failed *fs.PathError
 	if errors.As(err, &failed) && !filepath.IsAbs(failed.Path) {
@@ -153,7 +152,7 @@ func (u *unpacker) entry(h *tar.Header, body io.Reader) error {
 	return nil
 }
 
-// parents creates the directories above an entry that the archive leaves out.
+// parents creates the parent directories of an entry that have no entries of their own.
 func (u *unpacker) parents(dir string, h *tar.Header) error {
 	if _, err := u.root.Stat(dir); dir == "." || !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -234,7 +233,8 @@ const (
 	smallest = 4 << 10 // disk space for an entry of any kind
 )
 
-// copy writes holes in place of zeros: a sparse file may be larger than the disk. It fails before the disk is full.
+// copy writes holes in place of zeros, because a sparse file may be larger than the disk. It fails before the disk is
+// full.
 func (u *unpacker) copy(f *os.File, name string, body io.Reader, size int64) error {
 	buf, zeros := make([]byte, block), make([]byte, block)
 	for at := int64(0); at < size; at += int64(len(buf)) {
@@ -255,7 +255,8 @@ func (u *unpacker) copy(f *os.File, name string, body io.Reader, size int64) err
 	return f.Truncate(size)
 }
 
-// replaceable refuses directories, and devices: a copy to /dev/null would remove it for the whole machine.
+// replaceable returns an error for directories and devices. A copy to /dev/null, for example, would remove the device for
+// the whole machine.
 func (u *unpacker) replaceable(name string) error {
 	info, err := u.root.Lstat(name)
 	switch {
@@ -289,8 +290,8 @@ func (u *unpacker) own(name string, h *tar.Header) error {
 	return u.root.Lchown(name, uid, gid)
 }
 
-// finish sets the attributes of the directories, the deepest first. Set earlier, a mode could forbid to write into
-// them.
+// finish sets the attributes of the directories, the deepest first. It runs last, because a read-only mode would prevent
+// writes into a directory.
 func (u *unpacker) finish() error {
 	for i := len(u.dirs) - 1; i >= 0; i-- {
 		if err := u.attributes(u.dirs[i], u.dirs[i].Name); err != nil {

@@ -2,8 +2,8 @@
 // resolved as by the container's own processes: no symbolic link leads out of the container's root directory.
 //
 // The package trusts neither the container nor its runtime: it accepts a process id only if the kernel confirms that
-// the process belongs to the container. A wrong process id, from a runtime on another machine or about a virtual
-// machine, therefore never opens files of this machine.
+// the process belongs to the container. A process id from another machine or from inside a virtual machine therefore
+// never opens files of this machine.
 package procroot
 
 import (
@@ -63,7 +63,7 @@ func open(pid int, own func(groups string) bool) (*Root, error) {
 	return r, nil
 }
 
-// belongs checks that the process is in a cgroup of the container, and has another mount namespace than this machine.
+// belongs checks that the process is in a cgroup of the container and not in a mount namespace of this machine.
 func belongs(process *os.Root, pid int, own func(groups string) bool) error {
 	groups, err := process.ReadFile("cgroup")
 	if err != nil || !own(string(groups)) {
@@ -79,7 +79,7 @@ func belongs(process *os.Root, pid int, own func(groups string) bool) error {
 	for _, own := range []string{"/proc/self/ns/mnt", "/proc/1/ns/mnt"} {
 		other, err := os.Readlink(own)
 		if errors.Is(err, fs.ErrPermission) {
-			continue // crishim runs in a container, and may not look at the processes of the machine
+			continue // crishim runs in a container and may not inspect the machine's processes
 		}
 		if err != nil {
 			return err
@@ -118,8 +118,8 @@ func (r *Root) Dir(path string) (*os.Root, error) {
 	return os.OpenRoot("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
 }
 
-// resolve finds a file without opening it: it may be a pipe or a device. The links of /proc, such as /proc/1/root, are
-// refused: they lead out of any root directory.
+// resolve finds a file without opening it, because it may be a pipe or a device. It rejects the links of /proc, such as
+// /proc/1/root, because they lead out of any root directory.
 func (r *Root) resolve(path string, flags uint64) (*os.File, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	var fd int
