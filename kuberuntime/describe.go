@@ -80,7 +80,7 @@ func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error
 	for _, s := range status.Sandboxes {
 		sandboxes = append(sandboxes, s.GetId())
 	}
-	if state, err := ReadState(m.o.Dirs, p.UID, sandboxes...); err == nil { // else the rest is shown without it
+	if state, err := ReadState(m.o.Dirs, p.UID, sandboxes...); err == nil { // without it, the rest is still shown
 		d.State = state
 	}
 	d.Managed = d.State != nil && d.State.Managed

@@ -61,7 +61,8 @@ type source struct {
 
 const gone = "gone"
 
-// stampOf identifies the content of a file by what a writer cannot set: reproducible files share size and modification time.
+// stampOf identifies the content of a file by attributes that a writer cannot set, because reproducible files share size
+// and modification time.
 func stampOf(path string) (stamp string, changed time.Time) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -191,7 +192,7 @@ func (f *directory) parse() error {
 		}
 	}
 	set, err := f.parseFiles(use)
-	for err != nil { // each round has one file less, or an older content
+	for err != nil { // each round drops a bad file or uses its last good content
 		found, ok := errors.AsType[manifest.Errors](err)
 		if !ok {
 			return errors.Join(append(problems, err)...)

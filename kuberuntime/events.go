@@ -299,7 +299,7 @@ func inCausalOrder(events []Event) []Event {
 
 type FoldedEvent struct {
 	Event
-	First time.Time // of them
+	First time.Time // time of the first event
 	Count int
 }
 

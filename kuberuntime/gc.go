@@ -28,7 +28,7 @@ type GCPolicy struct {
 // DefaultGCPolicy is the kubelet's.
 func DefaultGCPolicy() GCPolicy { return GCPolicy{MaxPerContainer: 1, MaxContainers: -1} }
 
-// Sources tells which pods are wanted, as the kubelet's podStateProvider.
+// Sources reports which pods are wanted, like the kubelet's podStateProvider.
 type Sources struct {
 	// Deleted reports whether a pod is no longer wanted. With nil, pods that the runtime has are wanted, others are not.
 	Deleted func(uid string) bool
@@ -60,7 +60,7 @@ type Garbage struct {
 	Items []GarbageItem `json:"items"`
 }
 
-// GarbageCollect plans and removes, as the kubelet's containerGC. It goes on after a failure.
+// GarbageCollect plans and removes, like the kubelet's containerGC. It goes on after a failure.
 func (m *Manager) GarbageCollect(ctx context.Context, policy GCPolicy, sources Sources) (*Garbage, error) {
 	g, err := m.PlanGarbage(ctx, policy, sources)
 	if err != nil {
@@ -124,7 +124,7 @@ func (m *Manager) removeItem(ctx context.Context, item GarbageItem) error {
 		}
 		return m.DeleteContainer(ctx, item.ID)
 	case "sandbox":
-		// Stopping again is how the network of a sandbox that died by itself is released.
+		// A second stop releases the network of a sandbox that died by itself.
 		if _, err := m.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: item.ID}); err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ type unit struct {
 	dead []*runtimeapi.Container
 }
 
-// deadContainers picks containers by the policy, as the kubelet's evictContainers.
+// deadContainers picks containers by the policy, like the kubelet's evictContainers.
 func deadContainers(pods []*pod.Pod, policy GCPolicy, sources Sources, now time.Time) []GarbageItem {
 	units := deadUnits(pods, policy.MinAge, now)
 	var out []GarbageItem
@@ -256,7 +256,7 @@ func deadSandboxes(pods []*pod.Pod, containers []GarbageItem, sources Sources) [
 	return out
 }
 
-// deadDirs picks directories of pods that the runtime does not know, and dangling log links, as the kubelet's
+// deadDirs picks directories of pods that the runtime does not know, and dangling log links, like the kubelet's
 // evictPodLogsDirectories. It skips pods of other runtimes, whose logs are in the same directories.
 func (m *Manager) deadDirs(ctx context.Context, sources Sources) ([]GarbageItem, error) {
 	uids, err := listDir(m.o.Dirs.Pods())
@@ -350,7 +350,7 @@ func (m *Manager) deadLinks() ([]GarbageItem, error) {
 	var out []GarbageItem
 	for _, name := range names {
 		path := filepath.Join(m.o.Dirs.LegacyLogs, name)
-		target, err := os.Readlink(path) // fails for what is no link
+		target, err := os.Readlink(path) // fails if it is not a link
 		if err != nil || !strings.HasPrefix(target, m.o.Dirs.Logs+string(filepath.Separator)) {
 			continue
 		}

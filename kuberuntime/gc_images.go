@@ -26,8 +26,8 @@ func DefaultImagePolicy() ImagePolicy { return ImagePolicy{High: 85, Low: 80} }
 // minImageAge is how long a new image is kept: it is about to be used.
 const minImageAge = 2 * time.Minute
 
-// imageHistory records when images appeared and were last used, as the kubelet's imageGCManager: the CRI does not tell.
-// It is nil in a short-lived process.
+// imageHistory records when images appeared and were last used, because the CRI does not report it. The kubelet's
+// counterpart is imageGCManager. records is nil in a short-lived process.
 type imageHistory struct{ records map[string]imageRecord }
 
 // imageRecord has zero times for events before the first look.
@@ -61,7 +61,7 @@ func (h *imageHistory) of(image *runtimeapi.Image) imageRecord {
 
 var errDiskUnknown = errors.New("the disk of the images cannot be seen")
 
-// PlanImages lists the images whose removal brings their disk under the policy, as the kubelet's realImageGCManager.
+// PlanImages lists the images to remove until their disk meets the policy, like the kubelet's realImageGCManager.
 func (m *Manager) PlanImages(ctx context.Context, policy ImagePolicy) (*Garbage, error) {
 	return m.planImages(ctx, policy, nil)
 }
@@ -208,13 +208,13 @@ func ImagesInUse(ctx context.Context, runtime runtimeapi.RuntimeServiceClient, i
 	return u, u.look(ctx)
 }
 
-// SandboxImage returns the image that a runtime makes sandboxes from, and nothing if its configuration does not say.
+// SandboxImage returns the image that a runtime makes sandboxes from, or "" if its configuration does not name it.
 func SandboxImage(ctx context.Context, runtime runtimeapi.RuntimeServiceClient) (string, error) {
 	status, err := runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
 	var config struct {
 		SandboxImage string `json:"sandboxImage"`
 	}
-	_ = json.Unmarshal([]byte(status.GetInfo()["config"]), &config) // else it is another runtime's
+	_ = json.Unmarshal([]byte(status.GetInfo()["config"]), &config) // another runtime's may have another form
 	return config.SandboxImage, err
 }
 
@@ -234,7 +234,7 @@ func (u *ImageUse) lookAtSandboxes(ctx context.Context) error {
 				return ignoreNotFound(err)
 			}
 			var info struct{ Image string }
-			_ = json.Unmarshal([]byte(resp.GetInfo()["info"]), &info) // else it is another runtime's
+			_ = json.Unmarshal([]byte(resp.GetInfo()["info"]), &info) // another runtime's may have another form
 			return u.resolve(ctx, info.Image)
 		})
 	}

@@ -66,8 +66,8 @@ func (m *Manager) TakeHostPorts(ctx context.Context, uid string, wanted []v1.Con
 	return release, nil
 }
 
-// takenPorts returns the host ports of a pod by its manifest, or else by what the runtime tells about its sandboxes and by
-// the annotations that a kubelet gives containers.
+// takenPorts returns the host ports of a pod from its manifest. Without a manifest they come from the status of its
+// sandboxes and from the annotations that a kubelet sets on containers.
 func (m *Manager) takenPorts(ctx context.Context, p *pod.Pod) (out []v1.ContainerPort) {
 	if record, own := m.ownRecord(ctx, p.UID); own {
 		return hostPorts(record.Pod)
@@ -87,7 +87,7 @@ func (m *Manager) takenPorts(ctx context.Context, p *pod.Pod) (out []v1.Containe
 	}
 	for _, c := range p.Containers {
 		var ports []v1.ContainerPort
-		if json.Unmarshal([]byte(c.GetAnnotations()[pod.PortsAnnotation]), &ports) == nil { // what cannot be read is another tool's
+		if json.Unmarshal([]byte(c.GetAnnotations()[pod.PortsAnnotation]), &ports) == nil { // another tool's annotation may have another form
 			out = append(out, ports...)
 		}
 	}

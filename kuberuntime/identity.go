@@ -75,8 +75,8 @@ func socketOf(endpoint string) string {
 	return endpoint
 }
 
-// is reports whether a record belongs to this runtime or its predecessor: a new engine has another ID. A mount can give
-// one socket two paths.
+// is reports whether a record belongs to this runtime. A reinstalled engine has a new ID, but the same data root and
+// socket. A mount can give one socket two paths.
 func (i identity) is(key string, r runtimeRecord) bool {
 	if i.key == key || i.root != "" && r.Root == i.root && socketOf(r.Endpoint) == i.at {
 		return true

@@ -209,7 +209,7 @@ func (e *refusedError) Hint() string {
 	return "name a Secret with a login for this registry in imagePullSecrets, or log in on this host with `docker login`"
 }
 
-// credentials returns the matching credentials of the pod's imagePullSecrets, then of the host, as the kubelet's
+// credentials returns the matching credentials of the pod's imagePullSecrets, then of the host, like the kubelet's
 // keyring. missing reports missing Secrets and unreadable credentials of the host. The pull is tried without them.
 func (m *Manager) credentials(ctx context.Context, p *v1.Pod, image string, set *manifest.Set) (auths []*runtimeapi.AuthConfig, missing, err error) {
 	for _, ref := range p.Spec.ImagePullSecrets {

@@ -59,7 +59,7 @@ type LogPolicy struct {
 // DefaultLogPolicy is the kubelet's.
 func DefaultLogPolicy() LogPolicy { return LogPolicy{MaxSize: 10 << 20, MaxFiles: 5} }
 
-// RotateLogs rotates the logs of running containers of pods that were made here, as the kubelet's
+// RotateLogs rotates the logs of running containers of pods that were made here, like the kubelet's
 // containerLogManager. The engine itself rotates a log that is a link to its own.
 func (m *Manager) RotateLogs(ctx context.Context, policy LogPolicy) error {
 	if policy.MaxSize <= 0 {
@@ -129,7 +129,7 @@ func (m *Manager) rotate(ctx context.Context, id string, policy LogPolicy) error
 		switch {
 		case i < excess:
 			errs = append(errs, os.Remove(file))
-		case i < len(files)-1 && !strings.HasSuffix(file, ".gz"): // the newest stays as it is, as the kubelet's
+		case i < len(files)-1 && !strings.HasSuffix(file, ".gz"): // the newest stays plain, as in the kubelet
 			errs = append(errs, compress(file))
 		}
 	}

@@ -66,7 +66,7 @@ type Loop struct {
 	reported map[string]string // problems
 }
 
-// runtimeState is whether the runtime and its network are ready, as the kubelet's runtimeState.
+// runtimeState records whether the runtime and its network are ready, like the kubelet's runtimeState.
 type runtimeState struct{ noRuntime, noNetwork atomic.Bool }
 
 // blocks reports whether a pod has to wait. A pod in the host's network does not need the pod network.
@@ -134,7 +134,7 @@ func (l *Loop) Close() error {
 	return errors.Join(append(errs, release())...)
 }
 
-// Run works until the context ends, as the kubelet's syncLoop. The pods run on.
+// Run works until the context ends, like the kubelet's syncLoop. The pods run on.
 func (l *Loop) Run(ctx context.Context) {
 	l.m.prober.Spread()
 	defer l.wg.Wait()
@@ -223,7 +223,7 @@ func (l *Loop) RunOnce(ctx context.Context, wait Wait) error {
 	return errors.Join(errs...)
 }
 
-// iterate compares the directory with the runtime once, as the kubelet's syncLoopIteration. A list of all pods takes the
+// iterate compares the directory with the runtime once, like the kubelet's syncLoopIteration. A list of all pods takes the
 // place of the kubelet's GenericPLEG: it wakes the workers of the pods that have changed.
 func (l *Loop) iterate(ctx context.Context) {
 	changed, err := l.directory.read()
@@ -327,7 +327,7 @@ func (l *Loop) reportWarnings() {
 	l.report("manifests", all)
 }
 
-// report reports a problem once, and once its end, as the kubelet's logReduction.
+// report reports a problem once, and once its end, like the kubelet's logReduction.
 func (l *Loop) report(what string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -359,7 +359,7 @@ func fingerprint(p *pod.Pod) string {
 	return text
 }
 
-// removeUnwanted ends pods that are no longer in the directory, as the kubelet's HandlePodRemoves and
+// removeUnwanted ends pods that are no longer in the directory, like the kubelet's HandlePodRemoves and
 // HandlePodCleanups. The pods of a file with a problem stay, unless one of the same name replaces them.
 func (l *Loop) removeUnwanted(ctx context.Context, pods []*pod.Pod) {
 	for _, p := range pods {
@@ -461,7 +461,8 @@ func (l *Loop) collectImages(ctx context.Context) error {
 	return l.m.Collect(ctx, g)
 }
 
-// sources declares pods of the directory deleted that are neither wanted nor in the runtime. Workers remove the others.
+// sources returns the pods that garbage collection may remove: pods of the directory that are neither wanted nor in the
+// runtime. Workers remove all other pods.
 func (l *Loop) sources() Sources {
 	return Sources{Dir: l.directory.path, Deleted: func(uid string) bool {
 		live := l.live.Load()

@@ -51,7 +51,7 @@ type Options struct {
 	Now         func() time.Time
 }
 
-// Manager runs pods on a CRI runtime, as the kubelet's kubeGenericRuntimeManager. It is safe for concurrent use, as long as no two calls
+// Manager runs pods on a CRI runtime, like the kubelet's kubeGenericRuntimeManager. It is safe for concurrent use, as long as no two calls
 // change the same pod.
 type Manager struct {
 	o         Options
@@ -204,7 +204,7 @@ func (m *Manager) RunInContainer(ctx context.Context, id string, cmd []string, t
 		ctx = limited
 	}
 	resp, err := m.runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: seconds})
-	if status.Code(err) == codes.DeadlineExceeded && ctx.Err() == nil { // else the runtime did not answer at all
+	if status.Code(err) == codes.DeadlineExceeded && ctx.Err() == nil { // the runtime answered before ctx ended
 		return nil, fmt.Errorf("%w after %s", errTimeout, timeout)
 	}
 	if err == nil && resp.GetExitCode() != 0 {

@@ -19,7 +19,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 )
 
-// makePodCgroup makes the cgroup of a pod with resources of its own, as the kubelet's podContainerManager. The runtime
+// makePodCgroup makes the cgroup of a pod with resources of its own, like the kubelet's podContainerManager. The runtime
 // has it as the parent of the pod's containers. With the systemd driver it would have to be a slice of systemd.
 func (s *syncing) makePodCgroup(ctx context.Context) error {
 	resp, err := s.m.runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})

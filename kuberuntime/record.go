@@ -197,7 +197,7 @@ func (m *Manager) ownRecord(ctx context.Context, uid string) (*Record, bool) {
 
 func FullName(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
 
-// Prepare sets the uid of a pod of an input and the kubelet's annotations, as the kubelet's applyDefaults for
+// Prepare sets the uid of a pod of an input and the kubelet's annotations, like the kubelet's applyDefaults for
 // static pods. A pod of a directory has another uid than the same manifest of apply.
 func Prepare(p *v1.Pod, directory string, now time.Time) error {
 	if directory != "" {

@@ -124,7 +124,7 @@ func newPodMetrics(r prometheus.Registerer) *podMetrics {
 	return p
 }
 
-// instrumented is a connection to the runtime that counts every call, as the kubelet's instrumentedRuntimeService and
+// instrumented is a connection to the runtime that counts every call, like the kubelet's instrumentedRuntimeService and
 // instrumentedImageManagerService. NotFound does not count as an error of Stop and Remove calls. An answer without an id
 // or URL does.
 type instrumented struct {
@@ -149,7 +149,7 @@ func (i instrumented) Invoke(ctx context.Context, method string, req, resp any, 
 	return checkAnswer(req, resp)
 }
 
-// operationOf is the kubelet's name of a call: RunPodSandbox is run_podsandbox.
+// operationOf returns the kubelet's name of a call, such as run_podsandbox for RunPodSandbox.
 func operationOf(name string) string {
 	words := wordStart.ReplaceAllString(strings.Replace(name, "PodSandbox", "Podsandbox", 1), "_$0")
 	return strings.ToLower(strings.TrimPrefix(words, "_"))

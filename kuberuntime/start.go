@@ -92,7 +92,7 @@ func (s *syncing) prepare(ctx context.Context) error {
 	return nil
 }
 
-// checkRuntime finds the handler of the pod's RuntimeClass, as the kubelet's runtimeClassManager, and refuses fields that
+// checkRuntime finds the handler of the pod's RuntimeClass, like the kubelet's runtimeClassManager, and refuses fields that
 // the handler does not support.
 func (s *syncing) checkRuntime(ctx context.Context) error {
 	if name := s.pod.Spec.RuntimeClassName; name != nil {
@@ -154,7 +154,7 @@ func withAddress(ips []string) string {
 
 func shortID(id string) string { return id[:min(len(id), 13)] }
 
-// writeHostsFile writes in place, as the kubelet's ensureHostsFile, because the file itself is mounted in containers. It
+// writeHostsFile writes in place, like the kubelet's ensureHostsFile, because the file itself is mounted in containers. It
 // does not read the file, which containers may have changed. It truncates after writing, so that concurrent readers of an
 // unchanged file see no change.
 func writeHostsFile(path, text string) error {
@@ -217,7 +217,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container, target *p
 	return s.postStart(ctx, c, id)
 }
 
-// nextLog returns one more than the highest N of the N.log files in a directory, including rotated files, as the kubelet's
+// nextLog returns one more than the highest N of the N.log files in a directory, including rotated files, like the kubelet's
 // calcRestartCountByLogDir.
 func nextLog(dir string) int {
 	entries, err := os.ReadDir(dir)
@@ -310,7 +310,7 @@ func legacyLogName(name, namespace, container, id string) string {
 	return front[:min(len(front), 255-len(suffix))] + suffix
 }
 
-// crashWait returns an error while a container that ended waits for its next start, as the kubelet's
+// crashWait returns an error while a container that ended waits for its next start, like the kubelet's
 // doBackOff.
 func (m *Manager) crashWait(p *v1.Pod, c *v1.Container, last *pod.ContainerStatus) error {
 	if last == nil {

@@ -169,7 +169,7 @@ func stateLockPath(file string) string { return strings.TrimSuffix(file, ".json"
 
 // stateWriter writes the states of the pods that this process manages.
 type stateWriter struct {
-	mu   sync.Mutex // guards what follows, and all in it
+	mu   sync.Mutex // guards the fields below and their contents
 	pods map[string]*trackedPod
 }
 
@@ -180,10 +180,10 @@ type trackedPod struct {
 	lock    *filelock.Lock // nil while there is no directory, or another process manages the pod
 	pod     *v1.Pod
 	status  *pod.Status
-	waiting map[string]wait // by container; outdated for a container that runs or is not to run
+	waiting map[string]wait // by container; outdated for a container that runs or must not run
 	written []byte
 	kept    *PodState       // as written, also by an earlier process; nil until it was read
-	ended   map[string]bool // containers whose end an event tells, by id; nil until the events were read
+	ended   map[string]bool // ids of containers whose end is among the events; nil until the events were read
 }
 
 type wait struct {
@@ -330,7 +330,7 @@ func (m *Manager) updateState(uid string) {
 	}
 }
 
-// probed returns a channel that gets a token after a new probe result of a pod.
+// probed returns a channel that receives a token after each new probe result of a pod.
 func (m *Manager) probed(uid string) <-chan struct{} {
 	m.states.mu.Lock()
 	defer m.states.mu.Unlock()

@@ -137,7 +137,7 @@ func (m *Manager) labelled(ctx context.Context, uid string) ([]*runtimeapi.PodSa
 		slices.DeleteFunc(containers.GetContainers(), func(c *runtimeapi.Container) bool { return c.GetLabels()[kube.LabelPodUID] != uid }), nil
 }
 
-// addresses returns the IPs of the newest sandbox if it is ready, as the kubelet's determinePodSandboxIPs.
+// addresses returns the IPs of the newest sandbox if it is ready, like the kubelet's determinePodSandboxIPs.
 func addresses(sandboxes []*runtimeapi.PodSandboxStatus, host []string) []string {
 	if len(sandboxes) == 0 || sandboxes[0].GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
 		return nil
@@ -287,7 +287,8 @@ func (m *Manager) View(p *v1.Pod, status *pod.Status) *plan.View {
 	return m.view(p, status, m.prober.Result, m.kept(string(p.UID)))
 }
 
-// view returns what kept says of a pod that has ended for good, whatever the runtime still has of it.
+// view returns a pod's phase and readiness. If the pod has ended for good, they come from kept, because the runtime may
+// have lost containers.
 func (m *Manager) view(p *v1.Pod, status *pod.Status, probes plan.Probes, kept *PodState) *plan.View {
 	view := plan.Observe(p, status, probes)
 	switch {

@@ -18,7 +18,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/volume"
 )
 
-// SyncResult is the result of a SyncPod, as the kubelet's PodSyncResult.
+// SyncResult is the result of SyncPod, like the kubelet's PodSyncResult.
 type SyncResult struct {
 	Actions *plan.Actions
 	// Err joins all failures of the step. Other containers were started.
@@ -233,7 +233,7 @@ func (s *syncing) startOne(ctx context.Context, c *v1.Container, target *pod.Con
 	return nil
 }
 
-// untilDeadline returns the rest of a pod's activeDeadlineSeconds, as the kubelet's activeDeadlineHandler, or
+// untilDeadline returns the rest of a pod's activeDeadlineSeconds, like the kubelet's activeDeadlineHandler, or
 // math.MaxInt64 without a deadline.
 func (m *Manager) untilDeadline(p *v1.Pod, status *pod.Status) time.Duration {
 	if p.Spec.ActiveDeadlineSeconds == nil { // most pods have no deadline: avoid reading the record

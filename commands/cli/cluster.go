@@ -61,7 +61,7 @@ func OnNodes(verb string) OnNode {
 	case "attach", "cp", "port-forward", "load", "update", "checkpoint", "update-runtime-config":
 		return OnNode{Rights: kube.RightsChange}
 	case "run", "runp", "create", "start", "debug":
-		return OnNode{Rights: kube.RightsChange, Logs: true} // on Docker they link the logs of containers
+		return OnNode{Rights: kube.RightsChange, Logs: true} // on Docker, the shim creates links to the logs
 	}
 	return OnNode{Rights: kube.RightsRead} // top, whose keys run other verbs
 }

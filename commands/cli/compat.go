@@ -72,7 +72,7 @@ func helpsInstead(verb string, kind argv.UsageKind) bool {
 	return false
 }
 
-// asTyped returns urfave's error about a flag, with the name that the user typed in place of the flag's first name.
+// asTyped returns urfave's error about a flag, with the name that the user typed in place of the primary name.
 func asTyped(e *UsageError, args []string) string {
 	for _, arg := range args {
 		if argv.IsFlag(arg) && slices.Contains(e.Names, argv.FlagName(arg)) {

@@ -34,9 +34,9 @@ type Connector struct {
 	config           string
 	runtimeEndpoints []string
 	imageEndpoint    string
-	timeout          time.Duration // of an operation; 0 for the default of its kind
+	timeout          time.Duration // limit of an operation; 0 for the default of its kind
 	connectTimeout   time.Duration // 0 for the client's own
-	maxRetries       int           // -1 without end, noRetries as in the config file
+	maxRetries       int           // -1: no limit; noRetries: the config file decides
 	networkPlugin    string        // of the embedded shim
 	shimConfig       string
 	nodeTimeout      time.Duration // 0 for the verb's default

@@ -39,7 +39,7 @@ type Filter struct {
 func (f *Filter) flags(in *Invocation, things string, states ...string) []urfave.Flag {
 	last, namespace := []string{}, []string{"n"}
 	if in.Compat {
-		last, namespace = namespace, last // as argv.go has it with --compat=crictl
+		last, namespace = namespace, last // crictl's -n is --last
 	}
 	return []urfave.Flag{
 		Typed(&f.Name, ParsePattern, "name", things+" whose name matches `REGEX`"),

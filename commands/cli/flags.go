@@ -239,12 +239,12 @@ func Exactly(text string) Pattern {
 	return Pattern{regexp.MustCompile("^" + regexp.QuoteMeta(text) + "$")}
 }
 
-// Without returns flags except the flags with these first names.
+// Without returns flags except the flags with these primary names.
 func Without(flags []urfave.Flag, names ...string) []urfave.Flag {
 	return slices.DeleteFunc(flags, func(f urfave.Flag) bool { return slices.Contains(names, f.Names()[0]) })
 }
 
-// Unaliased removes the short names of the named flags.
+// Unaliased removes the aliases of the flags with these primary names.
 func Unaliased(flags []urfave.Flag, names ...string) []urfave.Flag {
 	for _, flag := range flags {
 		if !slices.Contains(names, flag.Names()[0]) {

@@ -39,6 +39,6 @@ func (p *profiles) stop() (err error) {
 		return Join(err, fmt.Errorf("--profile-mem: %w", createErr))
 	}
 	defer file.Close()
-	runtime.GC() // else the profile shows the state after the last collection
+	runtime.GC() // otherwise the profile shows the state after the last collection
 	return Join(err, pprof.WriteHeapProfile(file), file.Commit())
 }

@@ -115,7 +115,7 @@ func report(p *Printer, line argv.Line, signal syscall.Signal, left bool, err er
 	if code, _, ok := commandStatus(err); ok {
 		for _, one := range Failures(err) {
 			switch own, why, ok := commandStatus(one); {
-			case !ok: // of the clean-up
+			case !ok: // an error of the clean-up
 				p.fail(p.describe(one))
 			case why != "":
 				code := "cannot_run"

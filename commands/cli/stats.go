@@ -89,7 +89,7 @@ func (o *StatsOptions) pages(p *Printer) (write func(page []byte) error, end fun
 	return func(page []byte) error { _, err := p.Out.Write(page); return err }, func() {}
 }
 
-// ShowStats takes samples, two for a page of a table, and shows them, once or with --watch repeatedly.
+// ShowStats shows samples once or, with --watch, repeatedly. A table needs two samples for its rates.
 func ShowStats[S any](ctx context.Context, p *Printer, conn *client.Conn, o *StatsOptions, pods bool,
 	sample func(context.Context) ([]S, error), cpu func(S) *runtimeapi.CpuUsage, show func(w io.Writer, before, after []S, more Extras) error,
 ) error {
@@ -101,7 +101,7 @@ func ShowStats[S any](ctx context.Context, p *Printer, conn *client.Conn, o *Sta
 	defer end()
 	between := interval
 	if !o.OneSample() {
-		between = 0 // two samples take that long
+		between = 0 // the interval already passes between the two samples
 	}
 	// If the runtime measures the rate itself, one sample is enough.
 	unrated := func(s S) bool { return cpu(s) != nil && cpu(s).GetUsageNanoCores() == nil }

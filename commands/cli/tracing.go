@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	exportTimeout = time.Second // of a batch of spans, and of the wait at the end of a command
+	exportTimeout = time.Second // limits each export, and the wait at the end of a command
 	perMillion    = 1_000_000
 )
 
@@ -37,7 +37,7 @@ type tracing struct {
 	// Flags.
 	enabled  bool
 	endpoint string
-	rate     int // of a million traces; -1 for all
+	rate     int // traces to sample per million; -1 for all
 }
 
 func newTracing(p *Printer) *tracing {

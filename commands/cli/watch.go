@@ -59,7 +59,7 @@ func Watch(ctx context.Context, conn *client.Conn, show func(context.Context) er
 		case <-happened:
 			err = Pause(ctx, eventsSettle)
 		case <-noEvents:
-			noEvents, interval = nil, pollInterval // the next round waits for it
+			noEvents, interval = nil, pollInterval // used from the next round on
 		case <-timer.C:
 		case <-ctx.Done():
 			err = ctx.Err()

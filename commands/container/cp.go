@@ -167,7 +167,8 @@ func (p *copier) download(ctx context.Context) error {
 	return cmp.Or(err, <-unpacked)
 }
 
-// isKernels reports whether a path is below /proc or /sys, and does not lead to the files of a process.
+// isKernels reports whether a path is a file of the kernel in /proc or /sys. Files below a process's root or cwd link are
+// not.
 func isKernels(file string) bool {
 	below := strings.HasPrefix(file, "/proc/") || strings.HasPrefix(file, "/sys/")
 	return below && !strings.Contains(file+"/", "/root/") && !strings.Contains(file+"/", "/cwd/")

@@ -28,7 +28,7 @@ type debugOptions struct {
 	env     []*runtimeapi.KeyValue
 	pull    cli.PullOptions
 	keep    bool
-	copyTo  string // the name of the pod of a copy to run in
+	copyTo  string // name of the new pod for --copy-to; "" for no copy
 }
 
 // NewDebug returns the verb that runs tools of another image in a container of the same pod. The debug container sees

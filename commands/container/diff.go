@@ -26,8 +26,8 @@ type diffOptions struct {
 	in        cli.Within
 }
 
-// NewDiff returns the verb that lists changed files. CRI has no call for it: our own shim has its private service,
-// containerd the upper directory of an overlay.
+// NewDiff returns the verb that lists changed files. CRI has no call for it. crishim's dockershim has one in its private
+// service; on containerd the upper directory of the overlay has the changes.
 func NewDiff(in *cli.Invocation) *cli.Verb {
 	o := &diffOptions{}
 	return &cli.Verb{
@@ -84,7 +84,7 @@ func changes(ctx context.Context, o containerd.Overlay, say func(kind, path stri
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("reading %s needs root", o.Upper)
 	}
-	if errors.Is(err, fs.ErrNotExist) { // crishim runs in a container with the runtime's socket
+	if errors.Is(err, fs.ErrNotExist) { // crishim may run in a container that has only the runtime's socket
 		return cli.WithHint(fmt.Errorf("the container's files are in %s of the runtime's host, which is not to be seen from here", o.Upper), "run crishim on the host itself")
 	}
 	if err != nil {
@@ -121,7 +121,7 @@ type change struct{ kind, path string }
 // openDir opens a directory, and fails for a link that has replaced it.
 const openDir = os.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW
 
-// walk compares one directory. hidden means that an opaque directory above hides the layers.
+// walk compares one directory. hidden is set below an opaque directory, which hides the layers.
 func (w *changeWalk) walk(ctx context.Context, dir string, hidden bool) error {
 	f, err := w.top.OpenFile(dir, openDir, 0)
 	if err != nil && dir != "." {
@@ -168,7 +168,7 @@ func (w *changeWalk) compare(name string, info, below fs.FileInfo, replaced bool
 	w.parents = slices.DeleteFunc(w.parents, func(p change) bool { return !strings.HasPrefix(name, p.path+"/") })
 	c := change{"A", name}
 	switch {
-	case below == nil && containerd.Whiteout(info): // of a path that the layers lack
+	case below == nil && containerd.Whiteout(info): // hides nothing
 		return nil
 	case containerd.Whiteout(info):
 		c.kind = "D"

@@ -142,7 +142,7 @@ func checkUTF8(command []string) error {
 }
 
 func (o *execOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
-	o = new(*o) // runs of several nodes are concurrent and change it
+	o = new(*o) // a copy, because several nodes run at once and share o
 	o.session.Options.Warn = printer.Warn
 	o.session.DropTTYWithoutTerminal(printer)
 	if o.target != "" {

@@ -90,8 +90,8 @@ func (o *killOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 	}.Run(printer, &o.Targets, containers, err)
 }
 
-// onlyOurShim returns the error of another runtime, with a hint at the runtime's tool: the arguments of containerd's
-// ctr task, or of runc below CRI-O.
+// onlyOurShim returns the error for a runtime other than crishim's dockershim. Its hint names the runtime's own tool: ctr
+// has the arguments of containerd's `ctr task`, and runc the arguments of CRI-O's runc.
 func onlyOurShim(conn *client.Conn, cannot, ctr, runc string) error {
 	err := fmt.Errorf("%s, and %s is not crishim's dockershim", cannot, conn.RuntimeEndpoint)
 	switch conn.Version.GetRuntimeName() {

@@ -173,7 +173,7 @@ type mergedLine struct {
 // errMerged ends the readers after a failed write.
 var errMerged = errors.New("the output has ended")
 
-// readMerged writes the lines of several logs in the order of time. Each log is read only as fast as it is written.
+// readMerged writes the lines of several logs in the order of time. A log is read only as fast as its lines are written.
 func readMerged(ctx context.Context, conn *client.Conn, o logsOptions, containers []*runtimeapi.Container, w *logWriter) error {
 	reading, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -199,7 +199,7 @@ func readMerged(ctx context.Context, conn *client.Conn, o logsOptions, container
 	for i, err := range errs {
 		ended := errors.Is(err, errMerged) || errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled
 		if ended && failed != nil && ctx.Err() == nil {
-			errs[i] = nil // stop has ended it
+			errs[i] = nil // caused by stop
 		}
 	}
 	return withoutLimit(cli.Join(append(errs, failed, w.finish())...))

@@ -48,7 +48,7 @@ func (o *psOptions) check(in *cli.Invocation, c *urfave.Context) error {
 }
 
 func (o *psOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
-	o = new(*o) // runs of several nodes are concurrent and change it
+	o = new(*o) // a copy, because several nodes run at once and share o
 	if !o.watch {
 		containers, err := o.list(ctx, printer, conn)
 		if err != nil {
@@ -82,7 +82,7 @@ func (o *psOptions) list(ctx context.Context, printer *cli.Printer, conn *client
 	if err != nil {
 		return nil, err
 	}
-	o.view.Now = printer.Now()                                            // some may be younger than this process
+	o.view.Now = printer.Now()                                            // after the list, so that no age is negative
 	if o.resolveImage || output.NeedsImages(containers, o.view.Options) { // a kubelet creates containers from image ids
 		if err := resolveImages(ctx, conn, containers); err != nil && o.resolveImage {
 			return nil, err

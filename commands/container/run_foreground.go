@@ -18,7 +18,7 @@ import (
 )
 
 // foreground writes the container's output until it ends and returns its status. With a terminal and input it attaches.
-// Otherwise it follows the log, which also has the output from before a client could connect.
+// Otherwise it follows the log, which also has output from the time before a client could connect.
 func (r *runner) foreground(ctx context.Context) error {
 	path, err := logPath(ctx, r.conn, &runtimeapi.Container{Id: r.containerID, State: runtimeapi.ContainerState_CONTAINER_RUNNING})
 	if file, openErr := logfile.Open(path); err != nil || openErr != nil {
@@ -40,7 +40,7 @@ func (r *runner) foreground(ctx context.Context) error {
 	}
 	err = r.follow(ctx, path)
 	if errors.Is(err, client.ErrNotDockershim) {
-		cancel() // the input is attached with the rest
+		cancel() // attached connects the input, too
 		return r.attached(ctx, path)
 	}
 	if err != nil {
@@ -102,17 +102,17 @@ func (r *runner) follow(ctx context.Context, path string) error {
 const (
 	// earlyDelay is how long a new connection must be quiet before earlier output is written.
 	earlyDelay = 200 * time.Millisecond
-	// overlap is how long output from the log may still arrive over the connection.
+	// overlap is how long output that was written from the log may arrive again over the connection.
 	overlap = time.Second
 )
 
-// earlyOutput writes the log before the output of an attached session: CRI attaches to running containers, so that a
-// first prompt would be lost.
+// earlyOutput writes the log before the output of an attached session. CRI attaches only to a running container, so a
+// first prompt would be lost otherwise.
 type earlyOutput struct {
 	out     io.Writer
-	dialled time.Time // earlier log entries did not come over the connection
+	dialled time.Time // log entries before this time did not come over the connection
 	log     func(emit func(logfile.Entry) error) error
-	raw     bool // the terminal adds no carriage returns itself
+	raw     bool // the terminal is in raw mode and adds no carriage returns
 
 	mu    sync.Mutex // guards the fields below and the order of writes
 	shown bool
@@ -165,7 +165,7 @@ func (e *earlyOutput) show() error {
 		return nil
 	}
 	e.shown = true
-	var broken error // the output's
+	var broken error // error of the output
 	var last byte
 	_ = e.log(func(entry logfile.Entry) error { // best effort
 		text := entry.Text

@@ -112,7 +112,7 @@ func (o *runOptions) completeOneLine(c *urfave.Context, args []string) error {
 		o.resources.CpuPeriod = cpuPeriod
 	}
 	if len(o.pod.PortMappings) > 0 {
-		// apply and sync read the host ports there, as those of a kubelet's pods.
+		// apply and sync read host ports from this annotation, which the kubelet also sets.
 		ports, err := json.Marshal(kuberuntime.ContainerPorts(o.pod.PortMappings))
 		if err != nil {
 			return err

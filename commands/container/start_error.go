@@ -29,7 +29,7 @@ func cannotRun(err error) error {
 	return &cli.StatusError{Code: code, Cause: &ociError{cause: err}}
 }
 
-// ociError is an OCI runtime's error without the layers in front of it.
+// ociError is an OCI runtime's error without the prefixes of engine and containerd.
 type ociError struct{ cause error }
 
 func (e *ociError) Error() string { return ocierror.Plain(cli.WithoutStatusPrefix(e.cause)) }

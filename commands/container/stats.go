@@ -39,7 +39,7 @@ func NewStats(in *cli.Invocation) *cli.Verb {
 }
 
 func (o *statsOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
-	o = new(*o) // runs of several nodes are concurrent and change it
+	o = new(*o) // a copy, because several nodes run at once and share o
 	filter := &runtimeapi.ContainerStatsFilter{Id: o.Filter.ID, LabelSelector: o.Filter.Selector.Equalities()}
 	ids, err := o.Chosen(printer, func(ref string) (string, error) {
 		c, err := conn.FindContainer(ctx, o.Filter.In.Query(ref, client.Running))

@@ -159,7 +159,7 @@ func (o *waitOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 	return cli.Each(o.targets, func(ref string) error { return o.one(ctx, limit, printer, conn, ref) })
 }
 
-// one waits for one target. The target is resolved until it exists, and stays the same container afterwards.
+// one waits for one target. It resolves the reference at each poll until the target exists, and then watches that object.
 func (o *waitOptions) one(ctx, limit context.Context, printer *cli.Printer, conn *client.Conn, ref string) error {
 	w := &watched{ref: ref, in: o.in, goal: o.goal, readiness: o.readiness}
 	err := o.until(ctx, limit, ref, func() (bool, string, error) { return w.look(ctx, printer, conn) })

@@ -197,8 +197,8 @@ func (o *applyOptions) apply(ctx context.Context, printer *cli.Printer, r *podRu
 	return r.APIPod(p, view, status), end, err
 }
 
-// endedAtOnce names the containers of a running pod that have failed or should still run: apply does not start them
-// again.
+// endedAtOnce names the exited containers of a running pod that have failed or should be running. apply does not restart
+// them.
 func endedAtOnce(p *v1.Pod, view *plan.View) string {
 	var ends []string
 	for _, c := range view.Containers {
@@ -217,7 +217,7 @@ func appliedLine(p *v1.Pod, view *plan.View, end string, status *pod.Status, rep
 		what = "replaced"
 	case existed:
 		what = "up to date"
-	case len(status.Sandboxes) == 0: // its end is recorded
+	case len(status.Sandboxes) == 0: // the pod ended earlier and only its record is left
 		what = "had already ended"
 	}
 	line := fmt.Sprintf("pod %s: %s, %s", kuberuntime.FullName(p), what, cmp.Or(end, phaseText(view, status)))

@@ -152,8 +152,8 @@ func (o *deleteOptions) run(ctx context.Context, printer *cli.Printer, connector
 	return cli.Join(missing, o.remove(ctx, printer, r, found))
 }
 
-// resolveWorkloads replaces the workloads of the files and among the names (deployment/web, or deployment web) by their
-// pods. A workload of a file without pods becomes its first replica, which is then reported as missing.
+// resolveWorkloads replaces workloads with their pods. A workload comes from a file or from the arguments, as
+// deployment/web or deployment web. If a workload from a file has no pods, its first replica is reported as missing.
 func (o *deleteOptions) resolveWorkloads(r *podRuntime, pods []*pod.Pod) error {
 	owned := map[string][]string{}
 	for _, p := range pods {
@@ -230,8 +230,8 @@ func (o *deleteOptions) remove(ctx context.Context, printer *cli.Printer, r *pod
 	})
 }
 
-// choose returns the pods of --all or --selector, grouped by name: pods of apply, and of a sync that does not run.
-// Another tool may have a pod of the same name.
+// choose returns the pods that --all or --selector selects, grouped by name. It leaves out pods of other tools and of a
+// running sync.
 func (o *deleteOptions) choose(ctx context.Context, printer *cli.Printer, r *podRuntime, pods []*pod.Pod) (chosen [][]*pod.Pod, err error) {
 	var names []string
 	for _, p := range pods {

@@ -170,7 +170,7 @@ func (p *page) line(name, format string, args ...any) {
 	p.painted("", name, "", format, args...)
 }
 
-// painted is line with colours for the name and the first word of the value.
+// painted writes a line with colours for the name and the first word of the value.
 func (p *page) painted(nameTone output.Tone, name string, valueTone output.Tone, format string, args ...any) {
 	before, value := fmt.Sprintf("%s%-*s ", p.indent, valueColumn-1-len(p.indent), name+":"), fmt.Sprintf(format, args...)
 	row := &page{width: p.width}

@@ -204,8 +204,7 @@ func (o *inputOptions) check(in *cli.Invocation, c *urfave.Context) (err error) 
 	return err
 }
 
-// withSubdirectories returns paths with the directories below them. Hidden directories are left out, as hidden files
-// are.
+// withSubdirectories returns paths with the directories below them. Hidden directories are left out, like hidden files.
 func withSubdirectories(paths []string) (all []string, err error) {
 	for _, path := range paths {
 		if info, err := os.Stat(path); path == "-" || err != nil || !info.IsDir() {
@@ -247,7 +246,7 @@ func (w *podWait) flags() []urfave.Flag {
 	}}, timeout}
 }
 
-// check sets the limit of a crash loop unless there is another limit.
+// check reads the flags. Without --wait-timeout a crash loop ends the wait.
 func (w *podWait) check(c *urfave.Context) error {
 	limited := c.IsSet("wait-timeout")
 	if !limited {

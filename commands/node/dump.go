@@ -159,7 +159,8 @@ func (o *dumpOptions) collect(ctx context.Context, printer *cli.Printer, connect
 // eventsSince is how far back events are read.
 const eventsSince = 15 * time.Minute
 
-// why adds why pods do not run, the events of pods of apply and sync, and the events of the engine behind our own shim.
+// why collects the reasons why pods do not run, the events of pods from apply and sync, and the events of the engine
+// behind crishim's dockershim.
 func (o *dumpOptions) why(ctx context.Context, connector *cli.Connector, conn *client.Conn) (func(*bundle.Report), error) {
 	if conn.Remote() != "" {
 		return nil, errors.New("the runtime is not on this host")

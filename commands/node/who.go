@@ -45,8 +45,8 @@ func NewWho(in *cli.Invocation) *cli.Verb {
 // whoTarget is one argument.
 type whoTarget struct {
 	text     string
-	pid      int    // 0: it is no process
-	port     uint16 // 0: it is no port
+	pid      int    // 0: not a process
+	port     uint16 // 0: not a port
 	protocol string // tcp or udp; "" for both
 }
 

@@ -122,7 +122,7 @@ func Dashed(name string) string {
 
 // Command is the program, a verb, or a subcommand of a verb.
 type Command struct {
-	Names     []string // the first name is used in ordered lines
+	Names     []string // Line.Args has the first name
 	ArgsUsage string
 	Flags     func() Flags
 	Commands  []Command

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Line is an ordered command line. Args is in the order that urfave parses: global flags, the verb, its flags, "--",
+// Line is a parsed command line. Args has it in the order that urfave parses: global flags, the verb, its flags, "--",
 // its arguments. All flags are in their long form.
 type Line struct {
 	Args    []string
 	Verb    string
-	Path    []string        // the verb and its subcommands, also of "help PATH"
+	Path    []string        // the verb and its subcommands; for "help PATH", the words of PATH
 	Rest    []string        // the arguments
 	Given   map[string]bool // flags of the verb
 	Version bool            // print the program's version

@@ -13,9 +13,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// locate returns the path of the first wrong value in a document, whose elements are field names, map keys and list
-// indexes, and the problem, which begins with the path. protojson names neither. The problem does not quote the value,
-// which may be a secret in an environment variable. It is "" if each value alone is right.
+// locate finds the first wrong value of a document, because protojson's errors do not name it. The elements of path are
+// field names, map keys and list indexes. problem is an error text that begins with the path. It does not quote the
+// value, which may be a secret in an environment variable. It is empty if each value is valid by itself.
 func locate(fields map[string]any, m protoreflect.MessageType) (path []string, problem string) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		value, all := fields[name], m.Descriptor().Fields()

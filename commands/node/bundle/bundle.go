@@ -39,8 +39,8 @@ type Report struct {
 	Containers []message
 	Images     []message
 	Events     []Event
-	Host       map[string]string            // figures, by the path of their file
-	Config     map[string]map[string]string // the settings on the list, by file
+	Host       map[string]string            // contents of hostFigures, by path
+	Config     map[string]map[string]string // settings with configKeys, by file and key
 
 	Files []File `json:"-"` // logs, and configuration files with --keep-config
 }
@@ -62,7 +62,7 @@ type Event struct {
 	Message  string `json:",omitempty"` // omitted like Text
 }
 
-// File is a text of the bundle.
+// File is a text file of the bundle.
 type File struct{ Name, Text string }
 
 // Part collects one kind of data, within Limit or 10 s.

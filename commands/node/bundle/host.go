@@ -101,7 +101,7 @@ func (m Machine) config(context.Context) (func(*Report), error) {
 	return func(r *Report) { r.Config, r.Files = all, append(r.Files, files...) }, errors.Join(err, broken)
 }
 
-// parse returns the settings of a file that are on the list, in JSON, YAML or TOML.
+// parse returns the settings with configKeys from a JSON, YAML or TOML file.
 func parse(path string, text []byte) (map[string]string, error) {
 	found := map[string]string{}
 	if ext := filepath.Ext(path); ext == ".toml" || ext == ".conf" && !strings.Contains(path, "/cni/") || strings.Contains(path, "/crio.conf.d/") {
@@ -116,8 +116,8 @@ func parse(path string, text []byte) (map[string]string, error) {
 	return found, nil
 }
 
-// parseTOML reads lines of one key and one value. Table names may be anything, and keys of the list have values of one
-// line.
+// parseTOML reads lines with one key and one value. It ignores the names of tables, which may be anything. The values of
+// configKeys fit on one line.
 func parseTOML(text string, found map[string]string) {
 	quotes := "" // closing quotes of a value of several lines
 	for line := range strings.Lines(text) {
@@ -136,7 +136,7 @@ func parseTOML(text string, found map[string]string) {
 	}
 }
 
-// collect adds the scalars of keys in the list. It omits their parent keys, which may have any name.
+// collect adds the scalar values of configKeys. It omits their parent keys, which may have any name.
 func collect(key string, tree any, found map[string]string) {
 	switch tree := tree.(type) {
 	case map[string]any:
@@ -155,7 +155,7 @@ func collect(key string, tree any, found map[string]string) {
 	}
 }
 
-// Bare returns a value without the credentials that a URL may have: of one with a host only that is left.
+// Bare returns a value without credentials. It reduces a URL with a host to the scheme and the host.
 func Bare(value string) string {
 	if u, err := url.Parse(value); err == nil && u.Host != "" {
 		return u.Scheme + "://" + u.Host

@@ -23,7 +23,7 @@ type Host struct {
 	Root string
 	// Hidden means that the files of the host are not visible, as in a pod.
 	Hidden bool
-	// Dial reaches a streaming server; nil means the network.
+	// Dial connects to a streaming server; nil means a direct connection.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Measure measures a filesystem; nil means statfs.
 	Measure func(path string) (diagnose.Filesystem, error)
@@ -62,8 +62,8 @@ type checker struct {
 	loaded *loadedCNI
 }
 
-// runtimeConfig has the parts of the verbose status that checks use: CNI of containerd and the shim, and the shim's part
-// on the engine.
+// runtimeConfig has the fields of the verbose status that the checks use. containerd and crishim's dockershim report CNI,
+// and only the dockershim reports the other fields.
 type runtimeConfig struct {
 	CNI struct {
 		BinDir  string   `json:"binDir"`
