@@ -40,6 +40,7 @@ import (
 	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/internal/test/enginetest"
 	"github.com/crishim/crishim/kuberuntime"
+	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/output"
@@ -59,7 +60,6 @@ var deaths = map[string]death{
 	"fine":          {manifest: `command: [sleep, "1000"]`},
 	"done":          {manifest: `command: ["true"]`},
 	"oom":           {manifest: `command: [sh, -c, "x=aaaaaaaaaaaaaaaa; while :; do x=$x$x; done"], resources: {limits: {memory: 16Mi}}`, want: "error out-of-memory", because: `limit is 16MiB`},
-	"child":         {manifest: `command: [sh, -c, "sh -c 'x=aaaaaaaaaaaaaaaa; while :; do x=$x$x; done'; sleep 1000"], resources: {limits: {memory: 16Mi}}`, want: "warning process-killed", because: `\(sh\)|its cgroup counts`},
 	"liar":          {manifest: `command: [sh, -c, "echo 'Out of memory: Killed process 1 (main)'; echo 'OCI runtime create failed: exec: no such file or directory' | tee /dev/termination-log; exit 3"]`, want: "error exited"},
 	"forger":        {manifest: `command: [sh, -c, "exit 4"]`, want: "error exited", because: "status 4"},
 	"crash":         {manifest: `command: [sh, -c, "exit 139"]`, want: "error ended-by-signal", because: "SIGSEGV"},
@@ -154,6 +154,31 @@ func TestStagedDeaths(t *testing.T) {
 		}
 		w.expect(want)
 		w.afterReboot("outside")
+	})
+}
+
+// TestKilledForMemory: when a child of a container uses too much memory, the kernel ends the container. With cgroup v1,
+// or if sync was told so, it ends the child alone.
+func TestKilledForMemory(t *testing.T) {
+	if os.Geteuid() != 0 {
+		test.Missing(t, "pod directories need root")
+	}
+	eachRuntime(t, func(t *testing.T, endpoint, image string) {
+		w := newStage(t, endpoint, image)
+		alone := death{
+			manifest: `command: [sh, -c, "sh -c 'x=aaaaaaaaaaaaaaaa; while :; do x=$x$x; done'; sleep 1000"], resources: {limits: {memory: 16Mi}}`,
+			want:     "warning process-killed", because: `\(sh\)|its cgroup counts`,
+		}
+		together := alone
+		if host, err := criconfig.ReadHost(); err != nil {
+			t.Fatal(err)
+		} else if host.CgroupV2 {
+			together.want, together.because = "error out-of-memory", `\(sh\).*its limit of 16MiB; the kernel ended all other`
+		}
+		w.singleOOM = true
+		w.sync(w.process, map[string]death{"alone": alone})
+		w.apply(map[string]death{"together": together})
+		w.expect(map[string]death{"alone": alone, "together": together})
 	})
 }
 
@@ -343,6 +368,7 @@ type stage struct {
 	image     string
 	namespace string
 	names     *strings.Replacer
+	singleOOM bool // of sync
 }
 
 func newStage(t *testing.T, endpoint, image string, names ...string) *stage {
@@ -418,7 +444,7 @@ func (w *stage) sync(process *cli.Process, pods map[string]death) {
 	ctx, cancel := context.WithCancel(w.Context())
 	ended := make(chan error, 1)
 	_, printer, connector := invocationOf(process)
-	o := syncOptions{loop: kuberuntime.LoopOptions{Dir: directory, GC: kuberuntime.GCPolicy{MaxPerContainer: 1, MaxContainers: -1}}}
+	o := syncOptions{runtime: podRuntimeOptions{singleOOM: w.singleOOM}, loop: kuberuntime.LoopOptions{Dir: directory, GC: kuberuntime.GCPolicy{MaxPerContainer: 1, MaxContainers: -1}}}
 	go func() { ended <- o.run(ctx, printer, connector) }()
 	w.Cleanup(func() {
 		cancel()

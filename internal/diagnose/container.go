@@ -295,6 +295,9 @@ func (x explainer) kills(s *pod.ContainerStatus) (count int, evidence []string) 
 		case k.Limit > 0:
 			text += fmt.Sprintf("; its pod, or what that is in, used %s of its limit of %s", units.BytesSize(float64(k.Usage)), units.BytesSize(float64(k.Limit)))
 		}
+		if k.All {
+			text += "; the kernel ended all other processes of the container with it"
+		}
 		evidence = append(evidence, text)
 	}
 	const most = 3

@@ -54,6 +54,10 @@ func TestKernelLog(t *testing.T) {
 		"a limit": {record(6, "2000000", "sh invoked oom-killer: gfp_mask=0xcc0", usage, constraint(group, "sh"), fmt.Sprintf(killed, "sh")), []oomKill{
 			{At: time.Unix(102, 0), Process: "sh", Pid: 7, Group: group, LimitOf: group, Usage: 16 << 20, Limit: 16 << 20, Resident: 128 << 10},
 		}},
+		"all of its cgroup": {record(6, "2000000", usage, constraint(group, "sh"), fmt.Sprintf(killed, "sh"), "Tasks in "+group+" are going to be killed due to memory.oom.group set",
+			fmt.Sprintf(killed, "sh"), strings.Replace(fmt.Sprintf(killed, "sleep"), "7", "8", 1)), []oomKill{
+			{At: time.Unix(102, 0), Process: "sh", Pid: 7, Group: group, LimitOf: group, Usage: 16 << 20, Limit: 16 << 20, Resident: 128 << 10, All: true},
+		}},
 		"an older kernel": {record(6, "0", "Task in "+group+" killed as a result of limit of /docker", "Memory cgroup out of memory: Killed process 9 (a b)"), []oomKill{
 			{At: time.Unix(100, 0), Process: "a b", Pid: 9, Group: group, LimitOf: "/docker"},
 		}},

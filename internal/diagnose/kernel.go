@@ -24,6 +24,7 @@ type oomKill struct {
 	Usage    uint64 // memory of that cgroup in bytes; 0 if not in the log
 	Limit    uint64
 	Resident uint64 // memory of the process
+	All      bool   // all processes of the cgroup were ended with it, by memory.oom.group
 }
 
 // The kernel's lines about a kill, in order. The name of a process is the only text in them that a container chooses. It
@@ -33,6 +34,7 @@ var (
 	groupLine = lazyregexp.New(`^oom-kill:constraint=\w+,nodemask=[^=]*,cpuset=[^,=]*,mems_allowed=[-\d,]*,(?:oom_memcg=([^,]*)|global_oom),task_memcg=([^,]*),task=.{0,15},pid=(\d+),uid=\d+$`)
 	oldLine   = lazyregexp.New(`^Task in (\S+) killed as a result of limit of (\S+)$`)
 	killLine  = lazyregexp.New(`^(?:Memory cgroup out of memory|Out of memory): Killed process (\d+) \((.{0,15})\)(?: total-vm:\d+kB, anon-rss:(\d+)kB, file-rss:\d+kB, shmem-rss:(\d+)kB)?`)
+	allLine   = lazyregexp.New(`^Tasks in (\S+) are going to be killed due to memory\.oom\.group set$`)
 )
 
 // firstFacility is the lowest priority of a facility other than the kernel's.
@@ -70,6 +72,11 @@ func (l *kernelLog) record(text string) {
 	}
 	if m := oldLine.FindStringSubmatch(line); m != nil {
 		l.last = oomKill{Group: m[1], LimitOf: m[2]}
+		return
+	}
+	if m := allLine.FindStringSubmatch(line); m != nil && len(l.kills) > 0 {
+		last := &l.kills[len(l.kills)-1]
+		last.All = last.Group == m[1]
 		return
 	}
 	m := killLine.FindStringSubmatch(line)
