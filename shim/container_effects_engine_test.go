@@ -301,6 +301,16 @@ func TestResources(t *testing.T) {
 	if got := limits(); got != kubelets {
 		t.Errorf("after the kubelet's update: got %q, want %q", got, kubelets)
 	}
+	// The kubelet changes the pod's cgroup itself before it asks for this.
+	if _, err := c.UpdatePodSandboxResources(t.Context(), &runtimeapi.UpdatePodSandboxResourcesRequest{
+		PodSandboxId: p.id, Overhead: &runtimeapi.LinuxContainerResources{},
+		Resources: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 4 << 20, CpuShares: 2, CpuQuota: 1000, CpuPeriod: 100000},
+	}); err != nil {
+		t.Error(err)
+	}
+	if got := limits(); got != kubelets {
+		t.Errorf("after the update of the pod: got %q, want %q", got, kubelets)
+	}
 	if _, err := c.UpdateContainerResources(t.Context(), &runtimeapi.UpdateContainerResourcesRequest{ContainerId: "none"}); status.Code(err) != codes.NotFound {
 		t.Errorf("unknown container: got %v, want NotFound", err)
 	}
