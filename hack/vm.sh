@@ -5,7 +5,7 @@
 #   vm.sh run COMMAND...  run a command in the same directory of the machine, and exit with its status
 #   vm.sh shell           the same with a shell on this terminal
 #
-# CRISHIM_VM is the release of Debian (bookworm; trixie has not been tried). The machine shares the current directory; all other
+# CRISHIM_VM is the release of Debian: bookworm (the default) or trixie. The machine shares the current directory; all other
 # writes are lost when it ends, at the latest after CRISHIM_VM_TIMEOUT seconds (3600). Without KVM it is emulated, about ten
 # times slower, so it is booted once: the cache has the state of the running machine, and run continues it.
 # Needs root, and installs QEMU and mmdebstrap.
@@ -126,6 +126,7 @@ run() { # SIGNALS COMMAND...: signals of the terminal are for vm.sh (on) or for 
   mkdir "$work/control"
   {
     export -p | grep -E '^declare -x (CRISHIM_|GO|TERM=)' || true
+    [ "$signals" = off ] || echo 'exec </dev/null'
     printf 'cd %q || exit\n%s\n' "$PWD" "$(printf '%q ' "$@")"
   } >"$work/control/command"
   echo "$PWD" >"$work/control/directory"
