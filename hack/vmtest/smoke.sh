@@ -56,8 +56,9 @@ for CONTAINER_RUNTIME_ENDPOINT in docker:///run/docker.sock "$CRISHIM_TEST_CONTA
   group=$(find /sys/fs/cgroup -type d -name "*$id*" | head -n 1)
   near "$(crishim stats "$id" -o 'jsonpath={.stats[0].memory.usageBytes.value}')" "$(cat "$group/memory.current")" 'memory in use'
   if [[ $CONTAINER_RUNTIME_ENDPOINT == docker:* ]]; then
-    near "$(crishim stats "$id" -o 'jsonpath={.stats[0].memory.workingSetBytes.value}')" \
-      "$(docker stats --no-stream --format '{{.MemUsage}}' "$id" | awk '{ print $1 * 1048576 }')" 'the working set beside docker stats'
+    used=$(docker stats --no-stream --format '{{.MemUsage}}' "$id" | awk '{ print $1 * 1048576 }')
+    near "$(crishim stats "$id" -o 'jsonpath={.stats[0].memory.workingSetBytes.value}')" "$used" 'stats beside docker stats'
+    near "$(crishim top --once -o 'jsonpath={.pods[*].containers[?(@.name=="fits")].memoryBytes}')" "$used" 'top beside docker stats'
   fi
   want '' crishim delete smoke
   [ -z "$(crishim pods -q)" ] || fail 'the pod is left'
