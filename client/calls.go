@@ -123,7 +123,7 @@ func (c *criConn) versionStream() grpc.StreamClientInterceptor {
 // Limits of calls by kind. A pull, an exec and a checkpoint have no limit, because their duration depends on the user.
 const (
 	QueryLimit  = 10 * time.Second // lists, status, stats, streaming URLs
-	ChangeLimit = 2 * time.Minute  // create, start, remove, update: some engines are slow to delete files
+	ChangeLimit = 2 * time.Minute  // create, start, remove, update: an engine is slow while it walks its disk
 	PodLimit    = 4 * time.Minute  // sandboxes, which may wait for the network
 )
 

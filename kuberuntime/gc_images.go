@@ -27,7 +27,7 @@ func DefaultImagePolicy() ImagePolicy { return ImagePolicy{High: 85, Low: 80} }
 const minImageAge = 2 * time.Minute
 
 // imageHistory records when images appeared and were last used, because the CRI does not report it. The kubelet's
-// counterpart is imageGCManager. records is nil in a short-lived process.
+// counterpart is imageGCManager. A short-lived process has a nil *imageHistory.
 type imageHistory struct{ records map[string]imageRecord }
 
 // imageRecord has zero times for events before the first look.

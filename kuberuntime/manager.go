@@ -204,7 +204,7 @@ func (m *Manager) RunInContainer(ctx context.Context, id string, cmd []string, t
 		ctx = limited
 	}
 	resp, err := m.runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: seconds})
-	if status.Code(err) == codes.DeadlineExceeded && ctx.Err() == nil { // the runtime answered before ctx ended
+	if status.Code(err) == codes.DeadlineExceeded && ctx.Err() == nil { // the command has timed out, not the call
 		return nil, fmt.Errorf("%w after %s", errTimeout, timeout)
 	}
 	if err == nil && resp.GetExitCode() != 0 {

@@ -13,11 +13,11 @@ import (
 type Cluster struct {
 	One      bool // the command line is for one node; the result looks as if printed there
 	Parallel int
-	Timeout  time.Duration // of a node; 0 for the verb's default
+	Timeout  time.Duration // time limit of a node; 0 for the verb's default
 	Yes      bool
 	// Nodes returns the names of the nodes. It is called after the command line has been checked.
 	Nodes func(context.Context) ([]string, error)
-	// Open returns a dialler for a node's runtime (client.Options.Relay). Close ends it.
+	// Open returns a dialler for a node's runtime (client.Options.Relay). Close releases the node's dialler.
 	Open  func(ctx context.Context, node string, line NodeLine) (func(ctx context.Context, network, address string) (net.Conn, error), error)
 	Close func(node string)
 	// There runs a command line on a node with these streams.
@@ -28,12 +28,12 @@ type Cluster struct {
 type NodeLine struct {
 	Verb string
 	OnNode
-	Socket   string // of --runtime-endpoint; "" for the node's default
+	Socket   string // value of --runtime-endpoint; "" for the node's default
 	Deadline time.Duration
 
 	Args    []string // without the program's name
 	Input   bool     // reads standard input
-	Columns int      // of the terminal; 0 for none
+	Columns int      // width of the terminal; 0: no terminal
 }
 
 // OnNode has the properties of a verb that runs on nodes.

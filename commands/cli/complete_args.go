@@ -102,7 +102,7 @@ func (c *completion) formsOf(of Source, all []Source) []string {
 		forms = append(forms, of.Container)
 	}
 	if c.word != "" && strings.HasPrefix(of.Pod, c.word) {
-		// run gives its pod the container's name, so that name alone is enough.
+		// `crishim run` gives the pod the container's name, so the container's name is enough.
 		if of.Pod != of.Container || slices.ContainsFunc(all, func(o Source) bool { return o.Namespace == of.Namespace && o.Pod == of.Pod && o != of }) {
 			forms = append(forms, of.Name())
 		}

@@ -24,7 +24,7 @@ type Filter struct {
 	In              Within // the namespace of -n
 	State           string // running, ready, ...; empty: any
 	labels          map[string]string
-	labelled        client.Selector // of --label KEY
+	labelled        client.Selector // value of --label KEY
 	Selector        client.Selector // --selector, and after Check also --label
 	latest          bool
 	last            int // the number of the newest; 0 for all

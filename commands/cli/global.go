@@ -11,7 +11,7 @@ type parts struct {
 	connector *Connector
 	nodes     nodes
 	profiles  profiles
-	compat    string // of --compat
+	compat    string // value of --compat
 }
 
 func newParts(p *Process, compat bool) parts {

@@ -223,7 +223,7 @@ func (o *PullOptions) authFor(ctx context.Context, p *Printer, image string) (*r
 	if o.auth != nil {
 		return o.auth, nil
 	}
-	if o.timeout > 0 { // a credential helper may hang as a registry may
+	if o.timeout > 0 { // a credential helper may hang, like a registry
 		limited, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("--pull-timeout of %s is over", o.timeout))
 		defer cancel()
 		ctx = limited

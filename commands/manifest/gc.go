@@ -49,7 +49,7 @@ func (o *gcOptions) run(ctx context.Context, printer *cli.Printer, connector *cl
 	}
 	defer r.close()
 	sources := kuberuntime.Sources{}
-	if o.deadPods { // a dead pod has no ready sandbox and no running container
+	if o.deadPods { // a dead pod has no ready sandbox and no running container, or is only a directory
 		running, err := r.GetPods(ctx, false)
 		if err != nil {
 			return err

@@ -30,7 +30,7 @@ type dfOptions struct {
 	dirs    pod.Dirs
 }
 
-// NewDf shows what takes up the disk of the node.
+// NewDf returns the verb that shows the disk usage of the node.
 func NewDf(in *cli.Invocation) *cli.Verb {
 	o := &dfOptions{dirs: in.PodDirs()}
 	return &cli.Verb{

@@ -150,7 +150,7 @@ func (o *dumpOptions) collect(ctx context.Context, printer *cli.Printer, connect
 	if config, err := connector.Config(); err == nil {
 		m.Files = slices.DeleteFunc([]string{config.Path, config.ShimConfig}, func(path string) bool { return path == "" })
 	}
-	if conn == nil || conn.SeesHost() { // else they would be the files of crishim's container
+	if conn == nil || conn.SeesHost() { // otherwise crishim runs in a container and sees only the container's files
 		parts = append(parts, m.Parts()...)
 	}
 	return r.Collect(ctx, parts, done)

@@ -96,8 +96,8 @@ func (o serve) run(ctx context.Context, printer *cli.Printer, connector *cli.Con
 	return cli.Join(err, closed)
 }
 
-// execRecords returns the directory of session records. It is next to the socket, so that the next serve finds it. Only
-// systemd's socket is asked for its address: our own was created elsewhere and moved.
+// execRecords returns the directory of session records. It is next to the socket, so that the next serve process finds
+// it. listening has the path of a socket from systemd. serve's own socket was created under another path and renamed.
 func execRecords(endpoint string, listening net.Addr) string {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if unix, ok := listening.(*net.UnixAddr); ok && endpoint == shim.SystemdEndpoint {
@@ -116,8 +116,8 @@ func notifySystemd(log *slog.Logger, state string) {
 	}
 }
 
-// watchdog notifies systemd that the service is alive, twice in each WatchdogSec of its
-// unit, until ctx ends. Without one it returns at once.
+// watchdog notifies systemd that the service is alive, twice in each WatchdogSec of its unit, until ctx ends. Without
+// WatchdogSec it returns at once.
 func watchdog(ctx context.Context, log *slog.Logger) {
 	limit, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {

@@ -129,7 +129,7 @@ type search struct {
 	asked     bool
 	conn      *client.Conn
 	failed    error // why the runtime did not list its containers and pods
-	unnamed   bool  // a row has no name because of that
+	unnamed   bool  // a row has no name because of failed
 	elsewhere bool  // the runtime is on another machine
 	list      inventory
 	processes []hostproc.Process // all processes of this machine, read on first use

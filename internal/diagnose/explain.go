@@ -231,7 +231,7 @@ func explainNode(f *Facts) (out []Finding) {
 		case runtimeapi.NetworkReady:
 			code = codeNetworkNotReady
 		default:
-			continue // a runtime's own, such as containerd's of deprecated settings
+			continue // the runtime's own condition, such as containerd's for deprecated settings
 		}
 		out = append(out, Finding{
 			Severity: Error, Code: code, Text: strings.TrimSuffix(strings.TrimSpace("the runtime says "+c.GetType()+" is false: "+oneLine(c.GetReason()+" "+c.GetMessage())), ":"),

@@ -94,8 +94,8 @@ var layers = lazyregexp.New(`^(.*unable to start container process: |Error respo
 	`(container_linux|process_linux|rootfs_linux|standard_init_linux)\.go:\d+: |` +
 	`(starting container process|container init) caused( ".*")?: |error during container init: )+`)
 
-// Plain removes the prefixes of the layers and the class at the end from a start error. It returns any other text
-// unchanged.
+// Plain removes the prefixes of engine, containerd and runc, and containerd's suffix ": unknown", from a start error. It
+// returns any other text unchanged.
 func Plain(text string) string {
 	reason := layers.ReplaceAllString(text, "")
 	if reason == text && !IsStart(text) {

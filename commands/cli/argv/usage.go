@@ -13,7 +13,7 @@ type UsageError struct {
 	Kind         UsageKind
 	Usage        string   // the one-line usage of the verb
 	Crictl       string   // crictl's wording of a mistake in a flag
-	Names        []string // all names of the flag in Crictl
+	Names        []string // all names of the flag that Crictl is about
 	unknownFlags []string // the names that an unknown flag may have
 	otherFlag    bool     // the unknown flag is docker's or kubectl's
 }

@@ -122,7 +122,7 @@ func ReadGarbage(ctx context.Context, conn *client.Conn, items []kuberuntime.Gar
 			return nil, err
 		}
 	} else if _, ok := containerd.Open(ctx, conn.ImageClientConn()); ok && len(ids["container"]) > 0 {
-		g.images.active = map[string]string{} // not nil for containerd; unlisted snapshots are in its default snapshotter
+		g.images.active = map[string]string{} // Written then asks containerd, with the default snapshotter
 	}
 	written, err := Written(ctx, conn, g.images, ids["container"])
 	if err != nil {

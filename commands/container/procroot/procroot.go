@@ -63,7 +63,7 @@ func open(pid int, own func(groups string) bool) (*Root, error) {
 	return r, nil
 }
 
-// belongs checks that the process is in a cgroup of the container and not in a mount namespace of this machine.
+// belongs checks that the process is in a cgroup of the container, and not in the mount namespace of crishim or of pid 1.
 func belongs(process *os.Root, pid int, own func(groups string) bool) error {
 	groups, err := process.ReadFile("cgroup")
 	if err != nil || !own(string(groups)) {
@@ -124,7 +124,8 @@ func (r *Root) resolve(path string, flags uint64) (*os.File, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	var fd int
 	err := error(unix.EAGAIN)
-	// The kernel gives up a ".." if anything on the host is renamed or mounted meanwhile. A container can do that all the time.
+	// The kernel fails ".." with EAGAIN if anything on the host was renamed or mounted meanwhile. A container can cause
+	// that all the time.
 	for tries := 0; tries < 1000 && errors.Is(err, unix.EAGAIN); tries++ {
 		fd, err = unix.Openat2(int(r.dir.Fd()), filepath.Join("/", path), &how)
 	}

@@ -201,7 +201,7 @@ func (f *feed) run(ctx context.Context, every time.Duration, send func(any)) {
 // CRI has no event for a pause.
 func (f *feed) follow(ctx context.Context, send func(any)) {
 	happened := make(chan struct{}, 1)
-	var noEvents atomic.Bool // of this runtime
+	var noEvents atomic.Bool // the runtime has no events, or their stream has ended
 	var listening sync.WaitGroup
 	defer listening.Wait()
 	listening.Go(func() {
@@ -225,7 +225,7 @@ func (f *feed) follow(ctx context.Context, send func(any)) {
 			}
 		}
 		rest, period := time.After(listPause(cpuTime()-spent)), time.After(listPeriod)
-		var events <-chan struct{} // not read during the rest
+		var events <-chan struct{} // nil until rest has passed
 		for waits := true; waits; {
 			all, waits = true, false
 			select {

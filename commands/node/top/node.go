@@ -54,7 +54,7 @@ func (n *nodeUsage) addDisk(directory string) {
 		return
 	}
 	n.DiskTotal = int64(fs.Blocks) * fs.Bsize
-	n.DiskUsed = n.DiskTotal - int64(fs.Bavail)*fs.Bsize // as doctor and the kubelet: what is reserved for root is used
+	n.DiskUsed = n.DiskTotal - int64(fs.Bavail)*fs.Bsize // space reserved for root counts as used, as in doctor and the kubelet
 }
 
 // line describes the node, shortened to the width.

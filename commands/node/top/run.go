@@ -39,7 +39,7 @@ const rendererEnds = 50 * time.Millisecond
 func Run(ctx context.Context, in *cli.Invocation, conn *client.Conn, filter *cli.Filter, o Options) error {
 	gogc.Set(liveGC)
 	f := newFeed(in, conn, filter)
-	lists, err := f.lists(ctx) // what fails at once is an error of the command line
+	lists, err := f.lists(ctx) // the view starts only if the runtime answers
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func drive(ctx context.Context, cancel context.CancelCauseFunc, in *cli.Invocati
 	done := make(chan struct{}, 2)
 	guarded := func(do func()) {
 		defer func() {
-			if p := recover(); p != nil { // the terminal first: the trace is to be read; nothing else ends the process
+			if p := recover(); p != nil { // restore the terminal first, so that the trace is readable
 				program.Kill()
 				program.Wait()
 				panic(p)
@@ -77,7 +77,7 @@ func drive(ctx context.Context, cancel context.CancelCauseFunc, in *cli.Invocati
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGQUIT, syscall.SIGCONT)
 	defer signal.Stop(signals)
-	if !signal.Ignored(syscall.SIGTSTP) { // as where there is no job control
+	if !signal.Ignored(syscall.SIGTSTP) { // ignored in shells without job control
 		signal.Notify(signals, syscall.SIGTSTP)
 	}
 	go guarded(func() { jobs(feeding, signals, cancel, program, busy) })
