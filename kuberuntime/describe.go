@@ -33,7 +33,7 @@ type Description struct {
 	Logs map[string][]string `json:"logs,omitempty"`
 	// State is the pod's recorded state; nil if no process ever managed the pod.
 	State *PodState `json:"-"`
-	// Waiting is why containers do not start, by name; the pod's status has it, too.
+	// Waiting is why containers do not start, by name. It is also in the pod's status.
 	Waiting map[string]v1.ContainerStateWaiting `json:"-"`
 	// Unready are the last probe failures of containers, by name.
 	Unready map[string]string `json:"-"`
@@ -60,7 +60,7 @@ func (m *Manager) KnownPods(ctx context.Context) ([]*pod.Pod, error) {
 	return pods, err
 }
 
-// Describe describes a pod. The manifest of a pod that was not made here is guessed from its containers.
+// Describe describes a pod. If the pod has no record on this host, its manifest is guessed from its containers.
 func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error) {
 	status, err := m.StatusOf(ctx, p)
 	if err != nil {

@@ -60,7 +60,7 @@ type Garbage struct {
 	Items []GarbageItem `json:"items"`
 }
 
-// GarbageCollect plans and removes, like the kubelet's containerGC. It goes on after a failure.
+// GarbageCollect plans and removes, like the kubelet's containerGC. It continues after a failure.
 func (m *Manager) GarbageCollect(ctx context.Context, policy GCPolicy, sources Sources) (*Garbage, error) {
 	g, err := m.PlanGarbage(ctx, policy, sources)
 	if err != nil {
@@ -84,7 +84,7 @@ func (m *Manager) PlanGarbage(ctx context.Context, policy GCPolicy, sources Sour
 	return g, err
 }
 
-// Collect removes what was planned and goes on after a failure.
+// Collect removes the planned items and continues after a failure.
 func (m *Manager) Collect(ctx context.Context, g *Garbage) error {
 	var errs []error
 	for _, item := range g.Items {

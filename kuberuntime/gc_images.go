@@ -185,7 +185,7 @@ type ImageUse struct {
 	images  runtimeapi.ImageServiceClient
 	looks   singleflight.Group
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	used usedImages
 	seen map[string]bool // containers, by id
 }

@@ -12,8 +12,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// identity tells the runtimes of one host apart. Two containerds have the same name, and docker:// and the socket of serve
-// are endpoints of the same engine.
+// identity distinguishes the runtimes of one host. Two containerds have the same name, and docker:// and the socket of
+// serve are endpoints of the same engine.
 type identity struct {
 	key  string
 	root string // the runtime's data root; "" if unknown

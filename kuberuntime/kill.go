@@ -325,7 +325,7 @@ func (m *Manager) removeLogs(ctx context.Context, c *runtimeapi.ContainerStatus)
 		return nil
 	}
 	if c.GetAnnotations()[pod.RestartCountAnnotation] == "" {
-		return nil // not made by this package
+		return nil // not created by this package
 	}
 	path := filepath.Join(m.o.Dirs.PodLogs(record.Pod), criconfig.LogPath(name, c.GetMetadata().GetAttempt()))
 	files, err := rotations(path)

@@ -59,7 +59,7 @@ type LogPolicy struct {
 // DefaultLogPolicy is the kubelet's.
 func DefaultLogPolicy() LogPolicy { return LogPolicy{MaxSize: 10 << 20, MaxFiles: 5} }
 
-// RotateLogs rotates the logs of running containers of pods that were made here, like the kubelet's
+// RotateLogs rotates the logs of running containers of pods from apply and sync, like the kubelet's
 // containerLogManager. The engine itself rotates a log that is a link to its own.
 func (m *Manager) RotateLogs(ctx context.Context, policy LogPolicy) error {
 	if policy.MaxSize <= 0 {

@@ -134,7 +134,7 @@ func (l *Loop) Close() error {
 	return errors.Join(append(errs, release())...)
 }
 
-// Run works until the context ends, like the kubelet's syncLoop. The pods run on.
+// Run works until the context ends, like the kubelet's syncLoop. The pods keep running.
 func (l *Loop) Run(ctx context.Context) {
 	l.m.prober.Spread()
 	defer l.wg.Wait()
@@ -270,7 +270,7 @@ func (l *Loop) iterate(ctx context.Context) {
 }
 
 // checkRuntime asks the runtime from time to time whether it is ready, more often while it is not: the kubelet's
-// updateRuntimeUp. Without a network only pods in the host's network go on.
+// updateRuntimeUp. Without a network only pods in the host's network are synced.
 func (l *Loop) checkRuntime(ctx context.Context) error {
 	now := l.m.o.Now()
 	if !l.state.blocks(false) && now.Sub(l.checked).Abs() < statusPeriod {

@@ -19,8 +19,8 @@ import (
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 )
 
-// makePodCgroup makes the cgroup of a pod with resources of its own, like the kubelet's podContainerManager. The runtime
-// has it as the parent of the pod's containers. With the systemd driver it would have to be a slice of systemd.
+// makePodCgroup creates the cgroup of a pod with pod-level resources, like the kubelet's podContainerManager. It is the
+// parent of the containers' cgroups. With the systemd driver it would have to be a slice of systemd.
 func (s *syncing) makePodCgroup(ctx context.Context) error {
 	resp, err := s.m.runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
 	if err != nil && status.Code(err) != codes.Unimplemented {
@@ -51,7 +51,7 @@ func (s *syncing) checkPodCgroup(ctx context.Context, id string) error {
 	return errors.Join(noPodCgroup(s.m.name+" does not put the pod into its cgroup"), stopped, removed)
 }
 
-// podCgroupDirs returns the directories of a pod's cgroup. With cgroup v1, runtimes make it in every hierarchy.
+// podCgroupDirs returns the directories of a pod's cgroup. With cgroup v1, runtimes create it in every hierarchy.
 func podCgroupDirs(host criconfig.Host, p *v1.Pod) []string {
 	roots := []string{host.CgroupRoot}
 	if !host.CgroupV2 {
@@ -64,7 +64,7 @@ func podCgroupDirs(host criconfig.Host, p *v1.Pod) []string {
 	return dirs
 }
 
-// writePodCgroup makes or updates the cgroup. With cgroup v2, the cgroups above pass their controllers on.
+// writePodCgroup creates or updates the cgroup. With cgroup v2, it enables the controllers in the cgroups above.
 func writePodCgroup(host criconfig.Host, p *v1.Pod) error {
 	for _, file := range criconfig.PodCgroup(p, host) {
 		at := filepath.Join(host.CgroupRoot, file.Controller)

@@ -185,7 +185,7 @@ func readRecord(d pod.Dirs, uid string) (*Record, error) {
 	return record, nil
 }
 
-// ownRecord returns the record of a pod that was made here, on this runtime.
+// ownRecord returns the record of a pod that apply or sync created on this runtime.
 func (m *Manager) ownRecord(ctx context.Context, uid string) (*Record, bool) {
 	record, err := m.Record(uid)
 	if err != nil {

@@ -24,7 +24,7 @@ const (
 	detailsAtOnce  = 16
 )
 
-// ContainerDetails returns the status of containers by id. Containers that have gone meanwhile are missing. Containers
+// ContainerDetails returns the status of containers by id. Containers that were removed meanwhile are missing. Containers
 // whose call fails are missing too, and the error is one of their failures.
 func ContainerDetails(ctx context.Context, conn *client.Conn, containers []*runtimeapi.Container, verbose bool) (map[string]*runtimeapi.ContainerStatusResponse, error) {
 	return details(ctx, containers, (*runtimeapi.Container).GetId, func(ctx context.Context, id string) (*runtimeapi.ContainerStatusResponse, error) {

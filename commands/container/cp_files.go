@@ -34,7 +34,7 @@ type containerFiles interface {
 	close()
 }
 
-// openFiles chooses our own shim's service or a tar in the container. Without a tar, or for a path that CRI cannot
+// openFiles chooses the dockershim's private service or a tar in the container. Without a tar, or for a path that CRI cannot
 // carry, it chooses /proc.
 func (p *copier) openFiles(ctx context.Context, own bool) (containerFiles, error) {
 	if own {
@@ -96,7 +96,7 @@ func (p *copier) processRoot(ctx context.Context) (*procroot.Root, error) {
 	return procroot.Open(details.PID, p.id)
 }
 
-// engineFiles uses our own shim's service, which also reaches stopped containers.
+// engineFiles uses the private service of crishim's dockershim, which also reaches stopped containers.
 type engineFiles struct{ *copier }
 
 func (e engineFiles) absent(file string, err error) error {

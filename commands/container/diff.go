@@ -125,7 +125,7 @@ const openDir = os.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW
 func (w *changeWalk) walk(ctx context.Context, dir string, hidden bool) error {
 	f, err := w.top.OpenFile(dir, openDir, 0)
 	if err != nil && dir != "." {
-		return nil //nolint:nilerr // it has gone meanwhile
+		return nil //nolint:nilerr // removed in the meantime
 	}
 	if err != nil {
 		return err
@@ -143,7 +143,7 @@ func (w *changeWalk) walk(ctx context.Context, dir string, hidden bool) error {
 		name = path.Join(dir, name)
 		info, err := w.top.Lstat(name)
 		if err != nil {
-			continue // the entry has gone meanwhile
+			continue // removed in the meantime
 		}
 		var below fs.FileInfo
 		if !hidden {

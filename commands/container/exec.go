@@ -246,7 +246,7 @@ func (o *execOptions) errTimeout() error {
 	return fmt.Errorf("the command did not end within %s", o.timeout)
 }
 
-// stream runs the command over a streaming URL. stillRunning reports whether the command may run on after an error.
+// stream runs the command over a streaming URL. stillRunning reports whether the command may keep running after an error.
 func (o *execOptions) stream(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, s stream.Streams) (stillRunning bool, err error) {
 	request := &runtimeapi.ExecRequest{
 		ContainerId: c.GetId(), Cmd: o.command, Tty: o.session.TTY,

@@ -254,7 +254,7 @@ func (o *applyOptions) cleanUpOrReport(ctx context.Context, printer *cli.Printer
 		return ""
 	}
 	if len(status.Sandboxes)+len(status.Containers) == 0 {
-		// An interrupted call may still make its sandbox.
+		// An interrupted call may still create its sandbox.
 		if ownDir && !interrupted {
 			if err := r.Remove(ctx, p, status, nil); err != nil {
 				printer.Warn("pod %s: %w", name, err)

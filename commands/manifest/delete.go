@@ -108,7 +108,7 @@ func (o *deleteOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	return nil
 }
 
-// workloadOf returns the name of the workload from whose template a pod was made, "" for other pods.
+// workloadOf returns the name of the workload that a pod was created from, "" for other pods.
 func workloadOf(p *v1.Pod) string {
 	owner := metav1.GetControllerOf(p)
 	if owner == nil {

@@ -243,7 +243,7 @@ func (p *page) pod(d *kuberuntime.Description, owner kuberuntime.Owner) {
 	}
 }
 
-// madeBy names the process that made a pod, and reports if the process has ended.
+// madeBy names the process that created a pod, and mentions if the process has ended.
 func madeBy(d *kuberuntime.Description, owner kuberuntime.Owner) string {
 	over := d.View.Phase == v1.PodSucceeded || d.View.Phase == v1.PodFailed
 	switch {
