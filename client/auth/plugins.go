@@ -92,8 +92,8 @@ type pluginAnswer struct {
 	expires time.Time
 }
 
-// LoadPlugins reads the kubelet's CredentialProviderConfig. The plugins are programs in dir. A plugin that fails is
-// passed to warn and skipped, as in the kubelet, because the image may need no login.
+// LoadPlugins reads a CredentialProviderConfig, like the kubelet's package credentialprovider. The plugins are programs in
+// dir. A plugin that fails is reported to warn and skipped, as in the kubelet, because the image may need no login.
 func LoadPlugins(config, dir string, now func() time.Time, warn func(error)) (*Plugins, error) {
 	dir, err := filepath.Abs(dir) // exec would look up a bare name in PATH
 	if err != nil {

@@ -140,7 +140,7 @@ func ExplainPod(f *Facts, p *Pod) []Finding {
 	x := explainer{f, p}
 	out := x.pod()
 	for _, c := range p.View.Containers {
-		if finding, ok := x.container(c); ok && (p.Pod.Status.Message == "" || finding.Severity != Note) { // else it was stopped with its pod
+		if finding, ok := x.container(c); ok && (p.Pod.Status.Message == "" || finding.Severity != Note) { // otherwise it was stopped with its pod
 			finding.Container = c.Container.Name
 			out = append(out, finding)
 		}

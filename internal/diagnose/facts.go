@@ -1,8 +1,8 @@
 // Package diagnose finds out why pods and containers do not run as they should.
 //
-// A [Collector] gathers [Facts]: what the runtime says of all attempts, what apply and sync recorded, the engine's own
-// journal, and what the host has: cgroups, the kernel log, filesystems, ports, the CNI cache. Facts also name the sources
-// that could not be read. [Explain] draws conclusions from them and calls nothing, so that they can be recorded and tested.
+// A [Collector] gathers [Facts] from the runtime, from the records of apply and sync, from the engine's own journal, and
+// from the host: cgroups, the kernel log, filesystems, ports, the CNI cache. Facts also name the sources that could not be
+// read. [Explain] draws conclusions from the facts without further calls, so that tests can use recorded facts.
 //
 // Text that a container or its author controls is only shown: the log, the termination message, labels, annotations. No
 // verdict depends on it. The package changes nothing.
@@ -51,7 +51,7 @@ type Node struct {
 	Unread []string
 }
 
-// collectPod has the facts of one pod.
+// Pod has the facts of one pod.
 type Pod struct {
 	*kuberuntime.Description
 	Owner      kuberuntime.Owner

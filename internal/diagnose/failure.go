@@ -94,7 +94,7 @@ var startCodes = map[ocierror.Failure]Code{
 	ocierror.NoMount: codeMountMissing, ocierror.DiskFull: codeDiskFull,
 }
 
-// startCode returns the code for the runtime's start error. The missing file in it may be another than the command.
+// startCode returns the code for the runtime's start error. A missing file in the text is not always the command.
 func startCode(text string) Code {
 	code := startCodes[ocierror.Of(text)]
 	if !ocierror.IsStart(text) && code != codeMountMissing && code != codeDiskFull {

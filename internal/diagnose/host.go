@@ -178,7 +178,7 @@ func (c *Collector) node(ctx context.Context) (n Node) {
 	return n
 }
 
-// engineStarted returns when the process behind the endpoint, or the engine's behind the embedded shim, started. The
+// engineStarted returns the start time of the process behind the endpoint, or of the engine behind the embedded shim. The
 // zero time means unknown, for example because systemd holds the socket.
 func engineStarted(proc procfs.FS, booted time.Time, conn *client.Conn) (none time.Time) {
 	endpoint := conn.RuntimeEndpoint

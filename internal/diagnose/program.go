@@ -33,8 +33,8 @@ var hostMachines = map[string][]elf.Machine{"amd64": {elf.EM_X86_64, elf.EM_386}
 // maxPaths bounds the calls that the PATH of an image can cause.
 const maxPaths = 64
 
-// program inspects the file of a container's command. CRI has no call for that. Only our own shim and containerd tell
-// where the files are.
+// program inspects the file of a container's command. CRI has no call for that. Only crishim's dockershim and containerd
+// give access to the files.
 func (c *Collector) program(ctx context.Context, id string, info map[string]string, args, env []string, cwd string) *program {
 	if len(args) == 0 {
 		return nil
