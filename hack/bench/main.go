@@ -1,6 +1,6 @@
 // Command bench makes the measurements for hack/bench.sh that are not a single command: transfers through a
-// port-forward and pods created by several clients at once. It prints a line per run with the results of crishim and
-// its peer, which alternate.
+// port-forward, pods created by several clients at once, and the calls of a kubelet. It prints a line per run with the
+// results of crishim and its peer, which alternate.
 package main
 
 import (
@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -26,7 +27,8 @@ import (
 )
 
 const usage = `usage: bench fetch RUNS URL DIRECT-URL       milliseconds of a GET on a connection of its own
-       bench burst RUNS ENDPOINT PODS CLIENTS  pods per second by the CRI, containers per second by the engine's API (DOCKER_HOST)`
+       bench burst RUNS ENDPOINT PODS CLIENTS  pods per second by the CRI, containers per second by the engine's API (DOCKER_HOST)
+       bench rhythm SECONDS ENDPOINT           processor seconds for a kubelet's lists and statistics, by the CRI and by the engine's API`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -38,7 +40,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	if len(args) < 4 {
+	if len(args) < 3 {
 		return errors.New(usage)
 	}
 	runs, err := strconv.Atoi(args[1])
@@ -58,6 +60,8 @@ func run(ctx context.Context, args []string) error {
 			return err
 		}
 		return burstInTurn(ctx, runs, args[2], pods, clients)
+	case args[0] == "rhythm" && len(args) == 3:
+		return rhythmInTurn(ctx, runs, args[2])
 	}
 	return errors.New(usage)
 }
@@ -129,6 +133,125 @@ func burstInTurn(ctx context.Context, runs int, endpoint string, pods, clients i
 		fmt.Println(ours, theirs)
 	}
 	return nil
+}
+
+// rhythmInTurn lists pods and containers once a second and asks for the statistics of all containers every ten seconds,
+// as a kubelet does. The peer is a shim that answers from the engine's list and, for statistics, from an inspection and
+// a reading of each container; its processor time is that of the engine and of this process.
+func rhythmInTurn(ctx context.Context, seconds int, endpoint string) error {
+	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	cri := runtimeapi.NewRuntimeServiceClient(conn)
+	engine := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(os.Getenv("DOCKER_HOST"), "unix://"))
+	}}}
+	dockerd, err := server(os.Getenv("DOCKER_HOST"))
+	if err != nil {
+		return err
+	}
+	serve, err := server(endpoint)
+	if err != nil {
+		return err
+	}
+	ours, err := processorTime(ctx, seconds, []int{dockerd, serve}, func(second int) error {
+		_, podsErr := cri.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+		_, err := cri.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+		if second%10 == 0 {
+			_, statsErr := cri.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{})
+			err = errors.Join(err, statsErr)
+		}
+		return errors.Join(podsErr, err)
+	})
+	if err != nil {
+		return err
+	}
+	theirs, err := processorTime(ctx, seconds, []int{dockerd, os.Getpid()}, func(second int) error {
+		var listed []struct{ ID string }
+		for range 2 {
+			if err := call(ctx, engine, http.MethodGet, containers+"json?all=1", nil, &listed); err != nil {
+				return err
+			}
+		}
+		if second%10 != 0 {
+			return nil
+		}
+		for _, c := range listed {
+			var answer any
+			err := call(ctx, engine, http.MethodGet, containers+c.ID+"/json", nil, &answer)
+			if err == nil {
+				err = call(ctx, engine, http.MethodGet, containers+c.ID+"/stats?stream=0&one-shot=1", nil, &answer)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		fmt.Println(ours, theirs)
+	}
+	return err
+}
+
+// processorTime calls do once a second and returns the processor time, in seconds, that the processes take.
+func processorTime(ctx context.Context, seconds int, pids []int, do func(second int) error) (float64, error) {
+	used := func() (sum float64, _ error) {
+		for _, pid := range pids {
+			p, err := procfs.NewProc(pid)
+			if err != nil {
+				return 0, err
+			}
+			stat, err := p.Stat()
+			if err != nil {
+				return 0, err
+			}
+			sum += stat.CPUTime()
+		}
+		return sum, nil
+	}
+	before, err := used()
+	if err != nil {
+		return 0, err
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for i := range seconds {
+		if err := do(i); err != nil {
+			return 0, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	after, err := used()
+	return after - before, err
+}
+
+// server returns the pid of the process that listens on a unix socket.
+func server(endpoint string) (int, error) {
+	conn, err := net.Dial("unix", strings.TrimPrefix(endpoint, "unix://"))
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *syscall.Ucred
+	var credErr error
+	err = raw.Control(func(fd uintptr) {
+		cred, credErr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	})
+	if err := errors.Join(err, credErr); err != nil {
+		return 0, err
+	}
+	return int(cred.Pid), nil
 }
 
 // perSecond returns the rate of n calls made by concurrent clients.
