@@ -20,7 +20,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	nodev1 "k8s.io/api/node/v1"
 
 	"github.com/crishim/crishim/internal/bounded"
 )
@@ -104,7 +103,7 @@ type parser struct {
 func newParser(o Options) *parser {
 	return &parser{
 		Set: &Set{
-			ConfigMaps: map[string]*v1.ConfigMap{}, Secrets: map[string]*v1.Secret{}, RuntimeClasses: map[string]*nodev1.RuntimeClass{},
+			ConfigMaps: map[string]*v1.ConfigMap{}, Secrets: map[string]*v1.Secret{}, RuntimeClasses: map[string]*RuntimeClass{},
 			options: o, claims: map[string]bool{},
 		},
 		seen:    map[string]Source{},

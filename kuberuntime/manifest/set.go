@@ -15,7 +15,6 @@ import (
 
 	yamlv3 "go.yaml.in/yaml/v3"
 	v1 "k8s.io/api/core/v1"
-	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
@@ -41,7 +40,7 @@ type Set struct {
 	Pods           []Pod
 	ConfigMaps     map[string]*v1.ConfigMap
 	Secrets        map[string]*v1.Secret
-	RuntimeClasses map[string]*nodev1.RuntimeClass
+	RuntimeClasses map[string]*RuntimeClass
 	Warnings       []string // parts of the input that have no effect here
 
 	options  Options
@@ -365,7 +364,7 @@ func (p *parser) addObject(src Source, kind string, object map[string]any) {
 		checkKeys(p, src, "data", secret.Data)
 		p.checkDockerConfig(src, secret)
 	case "RuntimeClass":
-		class := &nodev1.RuntimeClass{}
+		class := &RuntimeClass{}
 		if !p.decode(src, kind, object, class) {
 			return
 		}

@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -49,11 +48,11 @@ func (p *parser) addWorkload(src Source, kind string, object map[string]any) {
 			p.addAlways(src, newWorkload(kind, d, &d.Spec.Template), d.Spec.Selector)
 		}
 	case "Job":
-		if j := (&batchv1.Job{}); p.decode(src, kind, object, j) {
+		if j := (&batchJob{}); p.decode(src, kind, object, j) {
 			p.addJob(src, "spec", newWorkload(kind, j, &j.Spec.Template), &j.Spec)
 		}
 	case "CronJob":
-		if c := (&batchv1.CronJob{}); p.decode(src, kind, object, c) {
+		if c := (&cronJob{}); p.decode(src, kind, object, c) {
 			job := &c.Spec.JobTemplate.Spec
 			if ptr.Deref(c.Spec.Suspend, false) {
 				p.problem(src, "spec.suspend", suspended)
@@ -91,7 +90,7 @@ const (
 
 // addJob adds the only pod of a Job. With restartPolicy Never, the Job controller replaces a failed pod. Here all
 // containers start again in the same pod.
-func (p *parser) addJob(src Source, path string, w *Workload, job *batchv1.JobSpec) {
+func (p *parser) addJob(src Source, path string, w *Workload, job *jobSpec) {
 	refuse := func(asked bool, field, why string) {
 		if asked {
 			p.problem(src, join(path, field), why)
@@ -99,14 +98,15 @@ func (p *parser) addJob(src Source, path string, w *Workload, job *batchv1.JobSp
 	}
 	const one = "must be 1: a Job has one pod here"
 	const controller = "needs a Job controller"
+	const nonIndexed, jobController = "NonIndexed", "kubernetes.io/job-controller"
 	refuse(ptr.Deref(job.Completions, 1) != 1, "completions", one)
 	refuse(ptr.Deref(job.Parallelism, 1) != 1, "parallelism", one)
-	refuse(ptr.Deref(job.CompletionMode, batchv1.NonIndexedCompletion) != batchv1.NonIndexedCompletion, "completionMode", controller)
+	refuse(ptr.Deref(job.CompletionMode, nonIndexed) != nonIndexed, "completionMode", controller)
 	refuse(job.PodFailurePolicy != nil, "podFailurePolicy", controller)
 	refuse(job.SuccessPolicy != nil, "successPolicy", controller)
 	refuse(job.BackoffLimitPerIndex != nil, "backoffLimitPerIndex", controller)
 	refuse(job.MaxFailedIndexes != nil, "maxFailedIndexes", controller)
-	refuse(ptr.Deref(job.ManagedBy, batchv1.JobControllerName) != batchv1.JobControllerName, "managedBy", controller)
+	refuse(ptr.Deref(job.ManagedBy, jobController) != jobController, "managedBy", controller)
 	limit := ptr.Deref(job.BackoffLimit, defaultBackoffLimit)
 	refuse(limit < 0, "backoffLimit", "must not be negative")
 	spec := &w.template.Spec
@@ -124,7 +124,7 @@ func (p *parser) addJob(src Source, path string, w *Workload, job *batchv1.JobSp
 		spec.ActiveDeadlineSeconds = new(min(*d, ptr.Deref(spec.ActiveDeadlineSeconds, *d)))
 	}
 	setKey(&w.template.Annotations, pod.BackoffLimitAnnotation, strconv.Itoa(int(limit)))
-	setKey(&w.template.Labels, batchv1.JobNameLabel, w.name)
+	setKey(&w.template.Labels, "batch.kubernetes.io/job-name", w.name)
 	setKey(&w.template.Labels, "job-name", w.name) // the label that users select by
 	refuse(ptr.Deref(job.Suspend, false), "suspend", suspended)
 	p.addPod(src, path+".template", w)
