@@ -65,7 +65,7 @@ type PullProgress struct {
 // PullReporting pulls an image, calls report for each progress message and returns the image id.
 func (c *Conn) PullReporting(ctx context.Context, image string, auth *runtimeapi.AuthConfig, report func(PullProgress), opts ...grpc.CallOption) (id string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the stream if report is left early
+	defer cancel() // ends the stream after an early return
 	s, err := api.NewCrishimClient(c.image).PullImage(ctx, &api.PullImageRequest{
 		Image:    image,
 		Username: auth.GetUsername(), Password: auth.GetPassword(), ServerAddress: auth.GetServerAddress(),

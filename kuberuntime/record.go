@@ -150,7 +150,7 @@ func (m *Manager) removeDirs(ctx context.Context, uid string) (err error) {
 		return m.writeRecord(record)
 	}
 	cgroup := removePodCgroup(m.o.Host, record.Pod)
-	if cgroup != nil { // a privileged container or another tool can keep it busy; secrets must still go
+	if cgroup != nil { // a privileged container or another tool can keep it busy, but secrets must still be removed
 		cgroup = fmt.Errorf("remove the pod's cgroup: %w", cgroup)
 	}
 	// The names come from the record: names in the runtime may be any text of another tool.

@@ -99,7 +99,7 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, listed *
 	}
 }
 
-// givesUp reports whether Up returns the failure of a step instead of a retry. A Job's backoffLimit replaces
+// givesUp reports whether Up returns the failure of a step instead of retrying the step. A Job's backoffLimit replaces
 // MaxBackOff.
 func (r *SyncResult) givesUp(p *v1.Pod, w Wait) bool {
 	_, limited := plan.BackoffLimit(p)

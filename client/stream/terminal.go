@@ -170,7 +170,7 @@ func (x *session) handle(s os.Signal, end context.CancelCauseFunc) {
 		x.resized()
 	case syscall.SIGTSTP:
 		x.term.restore()
-		// This thread may run a little longer after the stop signal. SIGCONT does the work after the pause.
+		// This thread may run a little longer after the stop signal. The work after the pause is done on SIGCONT.
 		_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
 	case syscall.SIGCONT:
 		x.resumed()

@@ -26,7 +26,7 @@ type Connector struct {
 	in      *Invocation
 	printer *Printer
 	tracing *tracing
-	images  bool           // the image endpoint is dialled
+	images  bool           // the image endpoint is dialled first
 	loaded  *client.Config // the config file, once read
 	node    string         // of a cluster, or one of several endpoints; "" for none
 

@@ -136,7 +136,7 @@ func report(p *Printer, line argv.Line, signal syscall.Signal, left bool, err er
 	if signal != 0 {
 		word := "interrupted"
 		if signal != syscall.SIGINT {
-			word = signal.String() // terminated, hangup
+			word = signal.String() // such as "terminated" or "hangup"
 		}
 		if !left {
 			p.fail(failure{Code: word, Message: word})

@@ -223,8 +223,8 @@ func (o *logsOptions) containers(ctx context.Context, printer *cli.Printer, conn
 	return found, failed
 }
 
-// ofPod returns the newest attempt of each container of a pod, the oldest first. With --previous it returns the
-// attempts before, if any.
+// ofPod returns the newest attempt of each container of a pod, the oldest first. With --previous it returns the previous
+// attempts, if any.
 func (o *logsOptions) ofPod(ctx context.Context, conn *client.Conn, ref string) (found []*runtimeapi.Container, err error) {
 	pod, err := conn.PodOf(ctx, o.filter.In.Query(ref, client.PreferRunning))
 	if err != nil {

@@ -139,7 +139,7 @@ func (o *applyOptions) run(ctx context.Context, printer *cli.Printer, connector 
 		return err
 	}
 	defer r.close()
-	// A slow pull or hook of one pod holds up no other.
+	// A slow pull or hook of one pod does not delay other pods.
 	numbers := make([]int, len(o.set.Pods))
 	for i := range numbers {
 		numbers[i] = i

@@ -380,8 +380,8 @@ func hintForKind(verb string, in cli.Within, names []string) string {
 	return ""
 }
 
-// findPods finds pods by namespace/name, by name, first in default, then in the only namespace with that name, and by
-// uid. pod/NAME is NAME unless a namespace is called pod. It returns all pods of the same name.
+// findPods finds pods by namespace/name, by name or by uid. A name means a pod in namespace default, else in the only
+// namespace that has it. pod/NAME is NAME unless a namespace is called pod. It returns all pods of the same name.
 func findPods(pods []*pod.Pod, ref string) ([]*pod.Pod, error) {
 	pick := func(match func(*pod.Pod) bool) (out []*pod.Pod) {
 		for _, p := range pods {
