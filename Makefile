@@ -5,7 +5,7 @@ VERSION ?= $(shell git describe --tags --always --dirty --match 'v*' 2>/dev/null
 TAGS := $(shell cat hack/tags)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
-.PHONY: help build plugin kubeapi demo test race unit lint verify fuzz vuln soak differential vm vm-smoke bench load generate docs golden picture install dist reproducible debian release engine-up engine-down clean
+.PHONY: help build plugin kubeapi demo test race unit lint verify fuzz vuln soak differential vm vm-smoke vm-test bench load generate docs golden picture install dist reproducible debian release engine-up engine-down clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ vm: ## make the machine of hack/vm.sh: a Debian with systemd, cgroup v2, Docker 
 
 vm-smoke: build ## in that machine: limits, an update, statistics, an OOM kill and the end of a pod, on Docker and containerd
 	CRISHIM_VM_TIMEOUT=1800 hack/vm.sh run hack/vmtest/smoke.sh
+
+vm-test: build ## in that machine, with Debian 12 and with 13 or where CRISHIM_VM says: vm-smoke, the units, and the tests of hack/vmtest/tests
+	@for vm in $(or $(CRISHIM_VM),bookworm trixie); do CRISHIM_VM=$$vm hack/vmtest/run.sh || exit; done
 
 soak: ## parallel clients against serve for SOAK (5m) with outages of the engine; SOAK_RESTART is a command that restarts it
 	SOAK=$(or $(SOAK),5m) hack/with-engine.sh $(GO) test -tags $(TAGS) -count=1 -timeout 0 -v -run TestSoakOnEngine ./internal/reliability

@@ -35,7 +35,7 @@ func pages(t *testing.T) []string {
 	return append(inDocs, atTop...)
 }
 
-// TestEveryPromiseNamesATest checks that each test and script named by a page exists, that SECURITY.md names a test in
+// TestEveryPromiseNamesATest checks that each test and script named by a page or for `make vm-test` exists, that SECURITY.md names a test in
 // each row, and that docs/testing.md names one for each row of docs/reliability.md, in its order.
 func TestEveryPromiseNamesATest(t *testing.T) {
 	tests := map[string]bool{}
@@ -51,7 +51,7 @@ func TestEveryPromiseNamesATest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range pages(t) {
+	for _, name := range append(pages(t), "hack/vmtest/tests") {
 		text := test.Page(t, name)
 		for _, test := range regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w+`).FindAllString(text, -1) {
 			if !tests[test] {
