@@ -45,26 +45,42 @@ func Default(pod *v1.Pod) {
 		defaultContainer(c, spec)
 		defaultAppArmor(c, pod.Annotations)
 	}
-	if r := spec.Resources; r != nil {
-		for name, limit := range r.Limits {
+	if r := spec.Resources; r != nil && len(r.Limits)+len(r.Requests)+len(r.Claims) == 0 {
+		spec.Resources = nil
+	} else if r != nil {
+		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
 			request := requested(spec, name)
 			if request.IsZero() {
-				request = limit
+				request = r.Limits[name]
 			}
-			defaultRequest(r, name, request)
+			if !request.IsZero() {
+				defaultRequest(r, name, request)
+			}
 		}
 	}
 }
 
-// requested returns how much of a resource the main containers and sidecars request together.
-func requested(spec *v1.PodSpec, name v1.ResourceName) (sum resource.Quantity) {
+func requested(spec *v1.PodSpec, name v1.ResourceName) resource.Quantity {
+	return Together(spec, func(c *v1.Container) resource.Quantity { return c.Resources.Requests[name] })
+}
+
+// Together returns the most that the containers of a pod have at the same time. Init containers run one after the other,
+// before the regular containers. Sidecars run next to all containers that follow them.
+func Together(spec *v1.PodSpec, of func(*v1.Container) resource.Quantity) (sum resource.Quantity) {
+	var most resource.Quantity
 	for i := range spec.InitContainers {
-		if c := &spec.InitContainers[i]; pod.IsSidecar(c) {
-			sum.Add(c.Resources.Requests[name])
+		c, phase := &spec.InitContainers[i], sum.DeepCopy()
+		if phase.Add(of(c)); pod.IsSidecar(c) {
+			sum = phase
+		} else if phase.Cmp(most) > 0 {
+			most = phase
 		}
 	}
 	for i := range spec.Containers {
-		sum.Add(spec.Containers[i].Resources.Requests[name])
+		sum.Add(of(&spec.Containers[i]))
+	}
+	if most.Cmp(sum) > 0 {
+		return most
 	}
 	return sum
 }

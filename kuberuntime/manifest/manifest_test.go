@@ -52,6 +52,41 @@ func TestParseDefaults(t *testing.T) {
 	}
 }
 
+// TestPodResourcesDefaults: as with an API server, a pod requests what its containers request at the same time, or else its
+// limit.
+func TestPodResourcesDefaults(t *testing.T) {
+	t.Parallel()
+	const two = "{name: a, image: busybox, resources: {requests: {cpu: 100m, memory: 10Mi}}}, {name: b, image: busybox, resources: {limits: {cpu: 200m}}}"
+	for _, c := range []struct{ resources, init, containers, want string }{
+		{"{limits: {cpu: 1}}", "", two, "cpu 300m memory 10Mi"},
+		{"{limits: {memory: 1Gi}}", "", two, "cpu 300m memory 10Mi"},
+		{"{requests: {memory: 20Mi}}", "", two, "cpu 300m memory 20Mi"},
+		{"{limits: {cpu: 1}}", "", "{name: a, image: busybox}", "cpu 1 memory 0"},
+		{"{limits: {cpu: 1}}", "{name: i, image: busybox, resources: {requests: {cpu: 250m}}}", two, "cpu 300m memory 10Mi"},
+		{"{limits: {cpu: 1}}", "{name: i, image: busybox, resources: {requests: {cpu: 700m}}}", two, "cpu 700m memory 10Mi"},
+		{"{limits: {cpu: 1}}", "{name: s, image: busybox, restartPolicy: Always, resources: {requests: {cpu: 50m}}}", two, "cpu 350m memory 10Mi"},
+		{
+			"{limits: {cpu: 1}}",
+			"{name: s, image: busybox, restartPolicy: Always, resources: {requests: {cpu: 50m}}}, {name: i, image: busybox, resources: {requests: {cpu: 700m}}}", two,
+			"cpu 750m memory 10Mi",
+		},
+		{"{}", "", two, "none"},
+		{"{limits: {}}", "", two, "none"},
+	} {
+		set, err := parse(fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {resources: %s, initContainers: [%s], containers: [%s]}}", c.resources, c.init, c.containers))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := "none"
+		if r := set.Pods[0].Spec.Resources; r != nil {
+			got = fmt.Sprint("cpu ", r.Requests.Cpu(), " memory ", r.Requests.Memory())
+		}
+		if got != c.want {
+			t.Errorf("%s, init containers %s: got %s, want %s", c.resources, c.init, got, c.want)
+		}
+	}
+}
+
 func TestDefaultPullPolicy(t *testing.T) {
 	t.Parallel()
 	for image, want := range map[string]v1.PullPolicy{

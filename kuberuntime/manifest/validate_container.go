@@ -202,10 +202,14 @@ func (v *validator) podResources(at *field.Path) {
 	}
 	v.resources(r, at)
 	v.refuse(len(r.Claims) > 0, at.Child("claims"), "needs a resource driver")
-	for _, name := range slices.Sorted(maps.Keys(r.Requests)) { // each limit has a request by default
+	all := v1.ResourceList{}
+	maps.Copy(all, r.Limits)
+	maps.Copy(all, r.Requests)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		v.refuse(name != v1.ResourceCPU && name != v1.ResourceMemory, at.Key(string(name)), "is for containers")
-		request, limit := r.Requests[name], r.Limits[name]
-		if sum := requested(&v.pod.Spec, name); request.Cmp(sum) < 0 {
+		request, asked := r.Requests[name]
+		limit := r.Limits[name]
+		if sum := requested(&v.pod.Spec, name); asked && request.Cmp(sum) < 0 {
 			v.invalid(at.Child("requests").Key(string(name)), request.String(), "must not be less than the %s that the containers request", sum.String())
 		}
 		for i, c := range Containers(v.pod) {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/manifest"
@@ -268,29 +269,17 @@ func (m *Maker) tmpfsSize(p *v1.Pod, e *v1.EmptyDirVolumeSource) int64 {
 	return slices.Min(limits)
 }
 
-// podMemory returns the memory limit of a pod or of all its containers together, or 0 if a container has no limit. Init
-// containers run one after the other, before the regular containers. Sidecars run next to all containers that follow
-// them.
+// podMemory returns the memory limit of a pod or of all its containers together, or 0 if a container has no limit.
 func podMemory(p *v1.Pod) int64 {
 	if p.Spec.Resources != nil && !p.Spec.Resources.Limits.Memory().IsZero() {
 		return p.Spec.Resources.Limits.Memory().Value()
 	}
-	var sum, sidecars, most int64
-	init := len(p.Spec.InitContainers)
-	for i, c := range manifest.Containers(p)[:init+len(p.Spec.Containers)] {
-		limit := c.Resources.Limits.Memory().Value()
-		switch {
-		case limit == 0:
-			return 0
-		case i >= init:
-			sum += limit
-		case pod.IsSidecar(c):
-			sidecars += limit
-		default:
-			most = max(most, sidecars+limit)
-		}
+	all := manifest.Containers(p)[:len(p.Spec.InitContainers)+len(p.Spec.Containers)]
+	if slices.ContainsFunc(all, func(c *v1.Container) bool { return c.Resources.Limits.Memory().IsZero() }) {
+		return 0
 	}
-	return max(sum+sidecars, most)
+	sum := manifest.Together(&p.Spec, func(c *v1.Container) resource.Quantity { return *c.Resources.Limits.Memory() })
+	return sum.Value()
 }
 
 // checkHostPath creates a missing path if its type says so, and refuses a path of another type.
