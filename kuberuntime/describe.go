@@ -105,6 +105,7 @@ func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error
 	} else {
 		probes = m.probeOnce(ctx, d)
 	}
+	d.State.markReplaced(status)
 	d.View = m.view(d.Pod, status, probes, d.State)
 	d.Pod = m.APIPod(d.Pod, d.View, status)
 	d.Waiting = showWaiting(d.Pod, d.View, d.Events)

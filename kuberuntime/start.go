@@ -24,6 +24,7 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/internal/ocierror"
 	"github.com/crishim/crishim/kuberuntime/criconfig"
+	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/kuberuntime/volume"
 )
@@ -186,7 +187,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container, target *p
 	// The attempt numbers the log. Logs of an earlier pod do not count as restarts of this pod.
 	restarts, attempt := 0, nextLog(logs)
 	if last := s.status.Container(c.Name); last != nil {
-		restarts = last.RestartCount + 1
+		restarts = plan.RestartCount(s.pod, last)
 		attempt = max(attempt, restarts, last.Attempt+1)
 	}
 	config, err := s.containerConfig(c, image, restarts, attempt, target)

@@ -51,6 +51,7 @@ type ContainerState struct {
 	Sandbox   string    `json:"sandbox,omitempty"`
 	StartedAt time.Time `json:"startedAt,omitzero"`
 	ExitCode  *int      `json:"exitCode,omitempty"`
+	Replaced  bool      `json:"replaced,omitempty"` // SyncPod stopped it for a new image
 	// Waiting is why it does not start, in the kubelet's words (CrashLoopBackOff, ErrImagePull, ...); "" if it does not
 	// wait. NextTry is the end of its back-off; zero if unknown.
 	Waiting string    `json:"waiting,omitempty"`
@@ -207,6 +208,22 @@ func (m *Manager) recordState(ctx context.Context, p *v1.Pod, status *pod.Status
 	m.writeState(tracked)
 }
 
+// recordReplaced writes that a container is stopped for a new image. Its exit code does not tell.
+func (m *Manager) recordReplaced(ctx context.Context, p *v1.Pod, status *pod.Status, c *pod.ContainerStatus) {
+	m.states.mu.Lock()
+	c.Replaced = true
+	m.states.mu.Unlock()
+	m.recordState(ctx, p, status, nil)
+}
+
+// markReplaced marks the containers of a status that were stopped for a new image.
+func (s *PodState) markReplaced(status *pod.Status) {
+	for _, c := range status.Containers {
+		state := s.Container(c.Name)
+		c.Replaced = state != nil && state.ID == c.ID && state.Replaced && c.Exited()
+	}
+}
+
 // recall adds containers that the runtime no longer has to a status, with their ends from the state on disk, or the
 // kubelet's ContainerStatusUnknown. An unreadable state blocks a pod whose containers must not run twice.
 func (m *Manager) recall(ctx context.Context, p *v1.Pod, status *pod.Status) error {
@@ -226,13 +243,14 @@ func (m *Manager) recall(ctx context.Context, p *v1.Pod, status *pod.Status) err
 	if tracked.kept == nil {
 		tracked.kept = &PodState{}
 	}
+	tracked.kept.markReplaced(status)
 	for _, c := range tracked.kept.Containers {
 		if c.StartedAt.IsZero() || status.Container(c.Name) != nil {
 			continue
 		}
 		lost := &pod.ContainerStatus{
 			ID: c.ID, Name: c.Name, SandboxID: c.Sandbox, State: runtimeapi.ContainerState_CONTAINER_EXITED, RestartCount: c.Restarts,
-			StartedAt: c.StartedAt, ExitCode: lostExitCode, Reason: "ContainerStatusUnknown",
+			StartedAt: c.StartedAt, ExitCode: lostExitCode, Reason: "ContainerStatusUnknown", Replaced: c.Replaced,
 		}
 		if c.ExitCode != nil {
 			lost.ExitCode, lost.Reason = *c.ExitCode, ""
@@ -381,7 +399,7 @@ func (m *Manager) stateOf(tracked *trackedPod) *PodState {
 		}
 		if c.Status != nil {
 			one.ID, one.Restarts = c.Status.ID, c.Status.RestartCount
-			one.Sandbox, one.StartedAt = c.Status.SandboxID, c.Status.StartedAt
+			one.Sandbox, one.StartedAt, one.Replaced = c.Status.SandboxID, c.Status.StartedAt, c.Status.Replaced
 			if c.Status.Exited() {
 				one.ExitCode = &c.Status.ExitCode
 			}

@@ -163,6 +163,9 @@ func (s *syncing) kill(ctx context.Context) error {
 	dying := &pod.Status{IPs: s.status.IPs}
 	for _, k := range s.actions.Kill {
 		dying.Containers = append(dying.Containers, k.Status)
+		if k.Reason == plan.ReasonChanged {
+			s.m.recordReplaced(ctx, s.pod, s.status, k.Status)
+		}
 	}
 	if err := s.m.killContainers(ctx, s.pod, dying, nil, s.actions.Kill); err != nil {
 		return err

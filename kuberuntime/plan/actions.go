@@ -46,7 +46,7 @@ func (p Probes) result(containerID string, kind Kind) Result {
 type Reason string
 
 const (
-	reasonChanged    Reason = "Changed"
+	ReasonChanged    Reason = "Changed"
 	ReasonLiveness   Reason = "LivenessProbe"
 	ReasonStartup    Reason = "StartupProbe"
 	ReasonPostStart  Reason = "PostStartHook" // set when the hook fails, never planned
@@ -112,9 +112,19 @@ func BackoffLimit(p *v1.Pod) (limit int, ok bool) {
 	return limit, err == nil && p.Spec.RestartPolicy != v1.RestartPolicyAlways
 }
 
+// RestartCount returns the restart count of the attempt that follows last. In a Job's pod, restarts for a new image do not
+// count, because they are no failures.
+func RestartCount(p *v1.Pod, last *pod.ContainerStatus) int {
+	if _, job := BackoffLimit(p); job && last.Replaced {
+		return last.RestartCount
+	}
+	return last.RestartCount + 1
+}
+
 // pastBackoffLimit returns why a Job's pod has exceeded its backoffLimit, or "" if it has not. As in the Job
 // controller, the restarts of all containers are added up, or with restartPolicy Never, where all containers restart
 // together, the restarts of the pod. The last failure counts in addition, because its restart has not happened yet.
+// With Never, containers that restart by a policy or rule of their own do not make the pod fail.
 func pastBackoffLimit(p *v1.Pod, s *pod.Status) string {
 	limit, ok := BackoffLimit(p)
 	if !ok {
@@ -123,15 +133,19 @@ func pastBackoffLimit(p *v1.Pod, s *pod.Status) string {
 	restarts, failed := 0, ""
 	for _, c := range manifest.Containers(p)[:len(p.Spec.InitContainers)+len(p.Spec.Containers)] {
 		last := s.Container(c.Name)
-		if last == nil {
+		never := p.Spec.RestartPolicy == v1.RestartPolicyNever
+		if last == nil || never && Policy(p, c) != v1.RestartPolicyNever {
 			continue
 		}
 		count := last.RestartCount
-		if last.Exited() && last.ExitCode != 0 {
+		if never && !mayRestartAll(c) {
+			count = 0
+		}
+		if last.Exited() && last.ExitCode != 0 && !last.Replaced && !(never && ruleFor(c, last.ExitCode) == v1.ContainerRestartRuleActionRestart) {
 			count++
 			failed = fmt.Sprintf(", container %s ended with status %d", c.Name, last.ExitCode)
 		}
-		if p.Spec.RestartPolicy == v1.RestartPolicyNever {
+		if never {
 			restarts = max(restarts, count)
 		} else {
 			restarts += count
@@ -198,7 +212,7 @@ func (c computation) newSandbox() {
 		container := &spec.Containers[i]
 		last := c.status.Container(container.Name)
 		existed = existed || last != nil
-		if !last.Exited() || restartsAfter(c.pod, container, last.ExitCode) {
+		if !last.Exited() || restartsAfter(c.pod, container, last) {
 			c.Start = append(c.Start, i)
 		}
 	}
@@ -336,7 +350,7 @@ func (c computation) verdict(container *v1.Container, status *pod.ContainerStatu
 	kill := &Kill{Status: status}
 	switch {
 	case status.Hash != pod.ContainerHash(container):
-		kill.Reason, kill.Message, restart = reasonChanged, fmt.Sprintf("container %s has a new definition", container.Name), true
+		kill.Reason, kill.Message, restart = ReasonChanged, fmt.Sprintf("container %s has a new definition", container.Name), true
 	case c.probes.result(status.ID, Liveness) == Failure:
 		kill.Reason, kill.Message = ReasonLiveness, fmt.Sprintf("container %s failed its liveness probe", container.Name)
 	case c.probes.result(status.ID, Startup) == Failure:

@@ -97,6 +97,8 @@ func had(name string, state runtimeapi.ContainerState, exit int) *pod.ContainerS
 
 func withHash(c *pod.ContainerStatus, h uint64) *pod.ContainerStatus { c.Hash = h; return c }
 
+func replaced(c *pod.ContainerStatus) *pod.ContainerStatus { c.Replaced = true; return c }
+
 func inSandbox(c *pod.ContainerStatus, id string) *pod.ContainerStatus { c.SandboxID = id; return c }
 
 // failing returns Probes: the named containers fail their probe of this kind.
@@ -264,14 +266,18 @@ func TestBackoffLimit(t *testing.T) {
 		p.Annotations = map[string]string{pod.BackoffLimitAnnotation: limit}
 		return p
 	}
-	jobNever := func(limit string) *v1.Pod {
+	jobNever := func(limit string, options ...podOption) *v1.Pod {
 		p := job(limit)
 		policy(v1.RestartPolicyNever)(p)
 		for i := range p.Spec.Containers {
 			restartsAll(p.Spec.Containers[i].Name, v1.ContainerRestartRuleOnExitCodesOpNotIn, 0)(p)
 		}
+		for _, o := range options {
+			o(p)
+		}
 		return p
 	}
+	const in = v1.ContainerRestartRuleOnExitCodesOpIn
 	again := func(c *pod.ContainerStatus, restarts int) *pod.ContainerStatus { c.RestartCount = restarts; return c }
 	const why = "its containers failed more often than the backoffLimit of "
 	for _, c := range []struct {
@@ -288,6 +294,13 @@ func TestBackoffLimit(t *testing.T) {
 		{"together", job("2"), []*pod.ContainerStatus{again(had("a", running, 0), 1), again(had("b", running, 0), 2)}, why + "2"},
 		{"the last pod of a Job with Never", jobNever("2"), []*pod.ContainerStatus{again(had("a", exited, 3), 1), again(had("b", exited, 143), 1)}, ""},
 		{"one pod more", jobNever("2"), []*pod.ContainerStatus{again(had("a", exited, 3), 2), again(had("b", exited, 143), 2)}, why + "2, container b ended with status 143"},
+		{"a sidecar of a Job with Never", jobNever("2", inits("s")), []*pod.ContainerStatus{had("a", running, 0), had("b", running, 0), again(had("s", exited, 1), 9)}, ""},
+		{"a container of a Job with Never that has Always", jobNever("2", own("b", v1.ContainerRestartPolicyAlways, "")), []*pod.ContainerStatus{had("a", running, 0), again(had("b", exited, 1), 9)}, ""},
+		{"an init container of a Job with Never that has OnFailure", jobNever("2", inits("i"), own("i", v1.ContainerRestartPolicyOnFailure, "")), []*pod.ContainerStatus{again(had("i", exited, 1), 9)}, ""},
+		{"a container that a rule restarts alone", jobNever("2", own("b", v1.ContainerRestartPolicyNever, in, 42)), []*pod.ContainerStatus{had("a", running, 0), again(had("b", exited, 42), 9)}, ""},
+		{"its last end", jobNever("0", own("b", v1.ContainerRestartPolicyNever, in, 42)), []*pod.ContainerStatus{had("a", running, 0), again(had("b", exited, 1), 9)}, why + "0, container b ended with status 1"},
+		{"stopped for a new image", jobNever("0"), []*pod.ContainerStatus{replaced(had("a", exited, 143)), had("b", running, 0)}, ""},
+		{"stopped for a new image, OnFailure", job("0"), []*pod.ContainerStatus{replaced(had("a", exited, 143)), had("b", running, 0)}, ""},
 		{"an init container", job("0", inits("i")), []*pod.ContainerStatus{had("i", exited, 1)}, why + "0, container i ended with status 1"},
 		{"done with the last try", job("2"), []*pod.ContainerStatus{again(had("a", exited, 0), 2), had("b", exited, 0)}, ""},
 		{"no number", job("many"), []*pod.ContainerStatus{again(had("a", exited, 3), 9), had("b", running, 0)}, ""},
@@ -310,5 +323,26 @@ func TestBackoffLimit(t *testing.T) {
 				t.Errorf("got %s, %s, %s", view.Phase, view.Reason, view.Why)
 			}
 		})
+	}
+}
+
+// TestRestartCount: restarts of a Job's containers count against its backoffLimit, so a new image adds none.
+func TestRestartCount(t *testing.T) {
+	t.Parallel()
+	plain, job := podWith(), podWith(policy(v1.RestartPolicyOnFailure))
+	job.Annotations = map[string]string{pod.BackoffLimitAnnotation: "0"}
+	for _, c := range []struct {
+		pod  *v1.Pod
+		last *pod.ContainerStatus
+		want int
+	}{
+		{plain, had("a", exited, 1), 1},
+		{plain, replaced(had("a", exited, 1)), 1},
+		{job, had("a", exited, 1), 1},
+		{job, replaced(had("a", exited, 1)), 0},
+	} {
+		if got := RestartCount(c.pod, c.last); got != c.want {
+			t.Errorf("%v, replaced %t: got %d, want %d", c.pod.Annotations, c.last.Replaced, got, c.want)
+		}
 	}
 }

@@ -24,7 +24,7 @@ func ShouldRestart(p *v1.Pod, c *v1.Container, status *pod.ContainerStatus) bool
 	case status.Unknown(), status.State == runtimeapi.ContainerState_CONTAINER_CREATED:
 		return true
 	}
-	return restartsAfter(p, c, status.ExitCode)
+	return restartsAfter(p, c, status)
 }
 
 // Policy returns a container's own restart policy, or the pod's. A sidecar's is Always.
@@ -66,17 +66,18 @@ func mayRestartAll(c *v1.Container) bool {
 
 // sinceRestart returns how often all containers of a pod were or must be restarted in its sandbox, a status without the
 // containers from before the last of these restarts, and the containers among them that still run. Each container has
-// its number in an annotation. The kubelet removes the containers instead, and with them their logs.
+// its number in an annotation. The end of an older attempt does not count: the container was restarted alone, for a new
+// image. The kubelet removes the containers instead, and with them their logs.
 func sinceRestart(p *v1.Pod, s *pod.Status) (restarts int, since *pod.Status, old []*pod.ContainerStatus) {
 	number := func(one *pod.ContainerStatus) int {
 		n, _ := strconv.Atoi(one.Annotations[pod.PodRestartsAnnotation])
 		return n
 	}
 	for _, c := range manifest.Containers(p) {
-		for _, one := range s.Attempts(c.Name) {
+		for i, one := range s.Attempts(c.Name) {
 			switch {
 			case one.SandboxID != s.Sandbox().GetId():
-			case one.Exited() && ruleFor(c, one.ExitCode) == v1.ContainerRestartRuleActionRestartAllContainers:
+			case i == 0 && one.Exited() && !one.Replaced && ruleFor(c, one.ExitCode) == v1.ContainerRestartRuleActionRestartAllContainers:
 				restarts = max(restarts, number(one)+1)
 			default:
 				restarts = max(restarts, number(one))
@@ -99,17 +100,18 @@ func sinceRestart(p *v1.Pod, s *pod.Status) (restarts int, since *pod.Status, ol
 	return restarts, &kept, old
 }
 
-// restartsAfter reports whether a container restarts after an exit code. It is the kubelet's ContainerShouldRestart.
-// The container's restart rules take precedence over its policy.
-func restartsAfter(p *v1.Pod, c *v1.Container, exitCode int) bool {
-	if ruleFor(c, exitCode) != "" {
+// restartsAfter reports whether a container restarts after it has ended. It is the kubelet's ContainerShouldRestart.
+// The container's restart rules take precedence over its policy. The kubelet does not start a container with Never
+// again if it was stopped for a new image and the new image was not pulled.
+func restartsAfter(p *v1.Pod, c *v1.Container, ended *pod.ContainerStatus) bool {
+	if ruleFor(c, ended.ExitCode) != "" || ended.Replaced {
 		return true
 	}
 	switch Policy(p, c) {
 	case v1.RestartPolicyNever:
 		return false
 	case v1.RestartPolicyOnFailure:
-		return exitCode != 0
+		return ended.ExitCode != 0
 	}
 	return true
 }
@@ -118,5 +120,7 @@ func restartsAfter(p *v1.Pod, c *v1.Container, exitCode int) bool {
 // child process.
 func initRestarts(p *v1.Pod, c *v1.Container, status *pod.ContainerStatus) bool {
 	const killed = 137
-	return restartsAfter(p, c, cmp.Or(status.ExitCode, killed))
+	ended := *status
+	ended.ExitCode = cmp.Or(status.ExitCode, killed)
+	return restartsAfter(p, c, &ended)
 }

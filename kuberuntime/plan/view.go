@@ -110,7 +110,7 @@ func phase(p *v1.Pod, v *View) v1.PodPhase {
 		case (c.Sidecar || !c.Init && !c.Ephemeral) && c.Status.Running():
 			running++ // a running sidecar keeps the pod running after the regular containers have exited
 		case c.Init, c.Ephemeral:
-		case c.Status.Exited() && restartsAfter(p, c.Container, c.Status.ExitCode):
+		case c.Status.Exited() && restartsAfter(p, c.Container, c.Status):
 			again++
 		case c.Status.Exited() && c.Status.ExitCode != 0:
 			failed++

@@ -195,6 +195,7 @@ type ContainerStatus struct {
 	Image, ImageRef, ImageID         string
 	Hash                             uint64
 	RestartCount, Attempt            int
+	Replaced                         bool // SyncPod stopped it for a new image
 	Reason, Message                  string
 	RuntimeMessage                   string // the message without the text that the container wrote
 	LogPath                          string
