@@ -78,7 +78,7 @@ func valueFrom(p *v1.Pod, c *v1.Container, from *v1.EnvVarSource, set *manifest.
 		if name := from.ResourceFieldRef.ContainerName; name != "" {
 			of = manifest.Container(p, name)
 		}
-		value, err := Resource(of, host, from.ResourceFieldRef)
+		value, err := Resource(p, of, host, from.ResourceFieldRef)
 		return value, true, err
 	case from.ConfigMapKeyRef != nil:
 		ref := from.ConfigMapKeyRef
@@ -189,19 +189,18 @@ func formatMap(m map[string]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Resource returns the value of a resourceFieldRef, rounded up to the divisor. Without a limit, the value is the
-// capacity of the host.
-func Resource(c *v1.Container, host Host, ref *v1.ResourceFieldSelector) (string, error) {
+// Resource returns the value of a resourceFieldRef, rounded up to the divisor. Without a limit of container and pod, the
+// value is the capacity of the host.
+func Resource(p *v1.Pod, c *v1.Container, host Host, ref *v1.ResourceFieldSelector) (string, error) {
 	if c == nil {
 		return "", fmt.Errorf("no container %s", ref.ContainerName)
 	}
 	kind, name, _ := strings.Cut(ref.Resource, ".")
-	list := c.Resources.Requests
+	quantity := c.Resources.Requests[v1.ResourceName(name)]
 	if kind == "limits" {
-		list = c.Resources.Limits
+		quantity = limitOf(p, c, v1.ResourceName(name))
 	}
-	quantity, set := list[v1.ResourceName(name)]
-	if !set && kind == "limits" {
+	if quantity.IsZero() && kind == "limits" {
 		switch v1.ResourceName(name) {
 		case v1.ResourceCPU:
 			quantity = *resource.NewQuantity(int64(host.CPUs), resource.DecimalSI)

@@ -5,6 +5,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/crishim/crishim/kuberuntime/manifest"
 )
 
 // TestPodResources covers a pod's cgroup, and what its resources mean for containers without resources of their own.
@@ -70,5 +73,28 @@ func TestPodResources(t *testing.T) {
 				t.Errorf("got the parent %q", got)
 			}
 		})
+	}
+}
+
+// TestResourceFieldsOfPodLimits: a limit in a variable is the container's, else the pod's, else the host's capacity.
+func TestResourceFieldsOfPodLimits(t *testing.T) {
+	t.Parallel()
+	p, _ := parse(t, `
+  resources: {limits: {memory: 512Mi}}
+  containers:
+  - {name: own, image: busybox, resources: {limits: {memory: 100Mi}}}
+  - {name: main, image: busybox}
+`)
+	for want, ref := range map[string]v1.ResourceFieldSelector{
+		"100": {ContainerName: "own", Resource: "limits.memory"}, "512": {ContainerName: "main", Resource: "limits.memory"},
+		"4": {ContainerName: "main", Resource: "limits.cpu"}, "0": {ContainerName: "main", Resource: "requests.memory"},
+	} {
+		if ref.Resource != "limits.cpu" {
+			ref.Divisor = resource.MustParse("1Mi")
+		}
+		got, err := Resource(p, manifest.Container(p, ref.ContainerName), Host{CPUs: 4, Memory: 8 << 30}, &ref)
+		if err != nil || got != want {
+			t.Errorf("%s of %s: got %s, %v, want %s", ref.Resource, ref.ContainerName, got, err, want)
+		}
 	}
 }

@@ -100,7 +100,7 @@ func (m *Maker) downward(out files, p *v1.Pod, items []v1.DownwardAPIVolumeFile)
 		if item.FieldRef != nil {
 			text, err = criconfig.Field(p, m.Host, nil, item.FieldRef.FieldPath)
 		} else {
-			text, err = criconfig.Resource(manifest.Container(p, item.ResourceFieldRef.ContainerName), m.Host, item.ResourceFieldRef)
+			text, err = criconfig.Resource(p, manifest.Container(p, item.ResourceFieldRef.ContainerName), m.Host, item.ResourceFieldRef)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", item.Path, err)
