@@ -53,7 +53,9 @@ func (m *Manager) TakeHostPorts(ctx context.Context, uid string, wanted []v1.Con
 		if other.UID == uid {
 			continue
 		}
-		for _, taken := range m.takenPorts(ctx, other) {
+		ports, failed := m.takenPorts(ctx, other)
+		err = cmp.Or(err, failed)
+		for _, taken := range ports {
 			if i := slices.IndexFunc(wanted, func(w v1.ContainerPort) bool { return samePort(w, taken) }); i >= 0 {
 				err = fmt.Errorf("host port %d/%s is taken by pod %s", taken.HostPort, protocolOf(taken), other.FullName())
 			}
@@ -68,9 +70,9 @@ func (m *Manager) TakeHostPorts(ctx context.Context, uid string, wanted []v1.Con
 
 // takenPorts returns the host ports of a pod from its manifest. Without a manifest they come from the status of its
 // sandboxes and from the annotations that a kubelet sets on containers.
-func (m *Manager) takenPorts(ctx context.Context, p *pod.Pod) (out []v1.ContainerPort) {
+func (m *Manager) takenPorts(ctx context.Context, p *pod.Pod) (out []v1.ContainerPort, err error) {
 	if record, own := m.ownRecord(ctx, p.UID); own {
-		return hostPorts(record.Pod)
+		return hostPorts(record.Pod), nil
 	}
 	for _, s := range p.Sandboxes {
 		if s.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
@@ -81,7 +83,10 @@ func (m *Manager) takenPorts(ctx context.Context, p *pod.Pod) (out []v1.Containe
 			Config       *runtimeapi.PodSandboxConfig `json:"config"`       // containerd's
 			PortMappings []*runtimeapi.PortMapping    `json:"portMappings"` // crishim's
 		}
-		if err == nil && json.Unmarshal([]byte(resp.GetInfo()["info"]), &info) == nil {
+		if err = ignoreNotFound(err); err != nil {
+			return nil, fmt.Errorf("find the host ports of pod %s: %w", p.FullName(), err)
+		}
+		if json.Unmarshal([]byte(resp.GetInfo()["info"]), &info) == nil {
 			out = append(out, ContainerPorts(slices.Concat(info.Config.GetPortMappings(), info.PortMappings))...)
 		}
 	}
@@ -91,7 +96,7 @@ func (m *Manager) takenPorts(ctx context.Context, p *pod.Pod) (out []v1.Containe
 			out = append(out, ports...)
 		}
 	}
-	return out
+	return out, nil
 }
 
 func protocolOf(p v1.ContainerPort) v1.Protocol { return cmp.Or(p.Protocol, v1.ProtocolTCP) }
