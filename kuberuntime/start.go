@@ -54,7 +54,9 @@ func (s *syncing) prepare(ctx context.Context) error {
 		return err
 	}
 	if s.actions.CreateSandbox {
-		s.m.volumes.OwnClaims(s.pod)
+		if err := s.m.volumes.OwnClaims(ctx, s.pod); err != nil {
+			return err
+		}
 	}
 	s.volumes = made
 	s.config = s.m.generator.Sandbox(s.pod, s.actions.Attempt)

@@ -3,6 +3,7 @@ package volume
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -167,14 +168,17 @@ func fill(root *os.Root, name string, want files, mode fs.FileMode, group *int64
 	if group == nil {
 		return nil
 	}
-	return own(fresh, *group, 0o440)
+	return own(context.Background(), fresh, *group, 0o440)
 }
 
 // own changes the group of a tree to the pod's fsGroup, as the kubelet's SetVolumeOwnership. It adds bits to the modes,
 // and new files inherit the group from their directory. It goes on after an error and returns the first. Containers may
 // change a claim at the same time, and make it deeper than a path can name.
-func own(root *os.Root, group int64, bits fs.FileMode) (failed error) {
+func own(ctx context.Context, root *os.Root, group int64, bits fs.FileMode) (failed error) {
 	err := fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if err == nil {
 			err = ownEntry(root, name, group, bits)
 		}

@@ -5,6 +5,7 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,8 +18,8 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/manifest"
@@ -169,11 +170,12 @@ func claimDir(dir string, group *int64) error {
 
 // OwnClaims gives the files of claims that the pod may write to its fsGroup, as the kubelet when it mounts a volume. With
 // fsGroupChangePolicy OnRootMismatch, a claim stays as it is if its directory has the group. As with the kubelet, a pod
-// starts with files that cannot be changed, for example those of other users when the caller is not root.
-func (m *Maker) OwnClaims(p *v1.Pod) {
+// starts with files that cannot be changed, for example those of other users when the caller is not root. The error is
+// that of ctx.
+func (m *Maker) OwnClaims(ctx context.Context, p *v1.Pod) error {
 	group := p.Spec.SecurityContext.FSGroup
 	if group == nil {
-		return
+		return nil
 	}
 	always := ptr.Deref(p.Spec.SecurityContext.FSGroupChangePolicy, v1.FSGroupChangeAlways) == v1.FSGroupChangeAlways
 	made := m.Plan(p)
@@ -181,13 +183,14 @@ func (m *Maker) OwnClaims(p *v1.Pod) {
 		if claim := v.PersistentVolumeClaim; claim == nil || claim.ReadOnly {
 			continue
 		}
-		if err := ownClaim(made[v.Name].Path, *group, always); err != nil {
+		if err := ownClaim(ctx, made[v.Name].Path, *group, always); err != nil && ctx.Err() == nil {
 			m.Warn(p, "volume %s: not all files have the fsGroup: %v", v.Name, err)
 		}
 	}
+	return ctx.Err()
 }
 
-func ownClaim(dir string, group int64, always bool) error {
+func ownClaim(ctx context.Context, dir string, group int64, always bool) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
@@ -201,7 +204,7 @@ func ownClaim(dir string, group int64, always bool) error {
 	if !always && int64(info.Sys().(*syscall.Stat_t).Gid) == group && info.Mode()&^fs.ModeDir == owned(info, bits) {
 		return nil
 	}
-	return own(root, group, bits)
+	return own(ctx, root, group, bits)
 }
 
 func (m *Maker) memoryDir(dir string, p *v1.Pod, e *v1.EmptyDirVolumeSource) error {

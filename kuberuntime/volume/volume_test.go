@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -595,7 +596,17 @@ func TestClaimsGetTheGroup(t *testing.T) {
 			if _, err := m.Setup(p, set); err != nil {
 				t.Fatal(err)
 			}
-			m.OwnClaims(p)
+			interrupted, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := m.OwnClaims(interrupted, p); !errors.Is(err, context.Canceled) {
+				t.Errorf("interrupted: got %v", err)
+			}
+			if info, err := os.Stat(filepath.Join(dir, "sub", "file")); err != nil || info.Mode() != 0o600 {
+				t.Errorf("interrupted: got %v, %v", info, err)
+			}
+			if err := m.OwnClaims(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
 			for path, modes := range map[string][2]string{ // before and after
 				outside:                           {"-rw------- 0", "-rw------- 0"},
 				filepath.Join(dir, "sub"):         {"drwx------ 0", "dgrwxrwx--- 1234"},
@@ -629,7 +640,7 @@ func TestOwnLeavesWhatIsRight(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	if err := own(root, int64(os.Getegid()), 0o660); err != nil {
+	if err := own(t.Context(), root, int64(os.Getegid()), 0o660); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{right: "urwxrw----", wrong: "-rwxrw----"} {
