@@ -37,17 +37,18 @@ func (s *syncing) makePodCgroup(ctx context.Context) error {
 
 func noPodCgroup(why string) error { return field.Forbidden(field.NewPath("spec", "resources"), why) }
 
-// checkPodCgroup removes a new sandbox that is not in the pod's cgroup, for example of a runtime in another cgroup
-// namespace: the pod would run without its limits.
-func (s *syncing) checkPodCgroup(ctx context.Context, id string) error {
+// checkPodCgroup removes a sandbox that is not in the pod's cgroup, for example of a runtime in another cgroup namespace:
+// the pod would run without its limits.
+func (s *syncing) checkPodCgroup(ctx context.Context) error {
 	for _, dir := range podCgroupDirs(s.m.o.Host, s.pod) {
 		entries, err := os.ReadDir(dir)
 		if err == nil && slices.ContainsFunc(entries, fs.DirEntry.IsDir) {
 			return nil
 		}
 	}
-	_, stopped := s.m.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
-	_, removed := s.m.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
+	ctx = context.WithoutCancel(ctx)
+	_, stopped := s.m.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: s.sandbox})
+	_, removed := s.m.runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: s.sandbox})
 	return errors.Join(noPodCgroup(s.m.name+" does not put the pod into its cgroup"), stopped, removed)
 }
 

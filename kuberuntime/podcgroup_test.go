@@ -1,6 +1,7 @@
 package kuberuntime
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/kube"
 )
 
 // TestPodCgroup runs a pod with resources of its own, with both versions of cgroups. The runtime makes the sandbox's
@@ -99,10 +102,20 @@ func TestPodCgroup(t *testing.T) {
 					_ = os.Remove(filepath.Join(root, strings.ReplaceAll(name, "PARENT", parent)))
 				}
 			}
+			// The sandbox's cgroup is still there: the pod's is busy, and all else goes.
+			status := f.status(t, p)
+			if err := f.Remove(deadline(t), nil, status, nil); err == nil || !strings.Contains(err.Error(), "remove the pod's cgroup: ") {
+				t.Errorf("a busy cgroup: got %v", err)
+			}
+			for _, dir := range []string{f.o.Dirs.Pod(string(p.UID)), f.o.Dirs.PodLogs(p)} {
+				if _, err := os.Stat(dir); !os.IsNotExist(err) {
+					t.Errorf("%s is left: %v", dir, err)
+				}
+			}
 			for _, dir := range below {
 				_ = os.Remove(dir)
 			}
-			if err := f.Remove(deadline(t), nil, f.status(t, p), nil); err != nil {
+			if err := removePodCgroup(f.o.Host, p); err != nil {
 				t.Fatal(err)
 			}
 			for _, dir := range below {
@@ -111,5 +124,36 @@ func TestPodCgroup(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestPodCgroupOfAnEarlierProcess: a sandbox whose process was interrupted before its check is checked by the next
+// process, and removed even if that one is interrupted.
+func TestPodCgroupOfAnEarlierProcess(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	f := newFixture(t, func(o *Options) { o.Host.CgroupRoot, o.Host.CgroupV2 = root, true })
+	p, set := parse(t, `
+  resources: {limits: {memory: 64Mi}}
+  containers: [{name: a, image: "busybox:1"}]
+`)
+	left := func() string {
+		return f.stub.AddPod(p.Namespace, p.Name, func(c *runtimeapi.PodSandboxConfig) {
+			c.Metadata.Uid = string(p.UID)
+			c.Labels = map[string]string{kube.LabelPodName: p.Name, kube.LabelPodNamespace: p.Namespace, kube.LabelPodUID: string(p.UID)}
+		})
+	}
+	left()
+	const want = "spec.resources: Forbidden: stubcri does not put the pod into its cgroup"
+	if _, err := f.Up(deadline(t), p, set, false); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	interrupted, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := (&syncing{m: f.Manager, pod: p, sandbox: left()}).checkPodCgroup(interrupted); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if pods, containers := f.stub.Left(); pods+containers != 0 {
+		t.Errorf("%d sandboxes and %d containers are left", pods, containers)
 	}
 }

@@ -71,10 +71,14 @@ func (s *syncing) prepare(ctx context.Context) error {
 	}
 	s.config.Linux.SecurityContext.NamespaceOptions.UsernsOptions = s.users
 	if s.actions.CreateSandbox {
-		if err := s.createSandbox(ctx); err != nil {
-			s.m.warn(s.pod, "", EventSandboxFailed, "%v", err)
-			return err
-		}
+		err = s.createSandbox(ctx)
+	}
+	if err == nil && s.pod.Spec.Resources != nil { // also of an earlier process, which may have been interrupted
+		err = s.checkPodCgroup(ctx)
+	}
+	if err != nil {
+		s.m.warn(s.pod, "", EventSandboxFailed, "%v", err)
+		return err
 	}
 	if len(s.ips) > 0 || s.pod.Spec.HostNetwork {
 		if err := writeHostsFile(s.m.o.Dirs.Hosts(string(s.pod.UID)), criconfig.HostsFile(s.pod, s.m.o.Host, s.ips)); err != nil {
@@ -128,11 +132,6 @@ func (s *syncing) createSandbox(ctx context.Context) error {
 	}
 	if err != nil {
 		return err
-	}
-	if s.pod.Spec.Resources != nil {
-		if err := s.checkPodCgroup(ctx, created.GetPodSandboxId()); err != nil {
-			return err
-		}
 	}
 	resp, err := s.m.runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: created.GetPodSandboxId()})
 	if err != nil {
