@@ -288,6 +288,10 @@ func TestNamesThatAreTooLong(t *testing.T) {
 	if err := named(most + 5); err == nil || !strings.Contains(err.Error(), "must be shorter by 5 characters") {
 		t.Errorf("got %v", err)
 	}
+	_, err := parse(strings.Replace(minimal, "name: web", "name: web, annotations: {a: "+strings.Repeat("b", maxAnnotations)+"}", 1))
+	if err == nil || !strings.Contains(err.Error(), "metadata.annotations: Too long: may not be more than 262144 bytes") {
+		t.Errorf("got %.200v", err)
+	}
 }
 
 func TestParseReportsEverything(t *testing.T) {
