@@ -19,6 +19,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/containerd"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/overlay"
 )
 
 type diffOptions struct {
@@ -149,7 +150,7 @@ func (w *changeWalk) walk(ctx context.Context, dir string, hidden bool) error {
 		if !hidden {
 			below = find(w.layers, name)
 		}
-		replaced := info.IsDir() && containerd.Opaque(w.top, name)
+		replaced := info.IsDir() && overlay.Opaque(w.top, name)
 		if err := w.compare("/"+name, info, below, replaced); err != nil {
 			return err
 		}
@@ -168,9 +169,9 @@ func (w *changeWalk) compare(name string, info, below fs.FileInfo, replaced bool
 	w.parents = slices.DeleteFunc(w.parents, func(p change) bool { return !strings.HasPrefix(name, p.path+"/") })
 	c := change{"A", name}
 	switch {
-	case below == nil && containerd.Whiteout(info): // hides nothing
+	case below == nil && overlay.Whiteout(info): // hides nothing
 		return nil
-	case containerd.Whiteout(info):
+	case overlay.Whiteout(info):
 		c.kind = "D"
 	case below != nil:
 		c.kind = "C"
@@ -210,9 +211,9 @@ func find(layers []*os.Root, name string) fs.FileInfo {
 		for dir := name; ; dir = path.Dir(dir) {
 			info, err := l.Lstat(dir)
 			switch {
-			case err == nil && dir == name && !containerd.Whiteout(info):
+			case err == nil && dir == name && !overlay.Whiteout(info):
 				return info
-			case err == nil && (dir == name || containerd.Whiteout(info) || !info.IsDir() || containerd.Opaque(l, dir)):
+			case err == nil && (dir == name || overlay.Whiteout(info) || !info.IsDir() || overlay.Opaque(l, dir)):
 				return nil
 			}
 			if dir == "." {

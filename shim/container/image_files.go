@@ -8,12 +8,8 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
-	"os"
-	"path"
-	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -23,6 +19,7 @@ import (
 	"github.com/docker/docker/api/types/storage"
 	"golang.org/x/sys/unix"
 
+	"github.com/crishim/crishim/internal/overlay"
 	"github.com/crishim/crishim/shim/internal/lifecycle"
 	"github.com/crishim/crishim/shim/state"
 )
@@ -163,112 +160,30 @@ func lowerDirs(g storage.DriverData) []string {
 	return strings.Split(g.Data["LowerDir"], ":")
 }
 
-var errNoLayers = errors.New("the image's layers cannot be read here")
-
-type layer int
-
-const (
-	layerSilent   layer = iota // no entry
-	layerHas                   // a directory, possibly with more entries in lower layers
-	layerHasAlone              // an entry that hides the lower layers
-	layerHides                 // a whiteout
-)
-
-// look examines a relative path and its parents in one layer.
-func look(dir, name string) (layer, fs.FileInfo, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return layerSilent, nil, fmt.Errorf("%w: %w", errNoLayers, err)
-	}
-	defer root.Close()
-	var info fs.FileInfo
-	found := layerHas
-	parts := strings.Split(path.Clean(name), "/")
-	isWhiteout := func(info fs.FileInfo) bool {
-		s, ok := info.Sys().(*syscall.Stat_t)
-		return ok && info.Mode()&fs.ModeCharDevice != 0 && s.Rdev == 0
-	}
-	for i := range parts {
-		part := strings.Join(parts[:i+1], "/")
-		info, err = root.Lstat(part)
-		switch {
-		case errors.Is(err, fs.ErrNotExist) && found == layerHasAlone:
-			return layerHides, nil, nil // an opaque parent without the path
-		case errors.Is(err, fs.ErrNotExist):
-			return layerSilent, nil, nil
-		case err != nil:
-			return layerSilent, nil, fmt.Errorf("%w: %w", errNoLayers, err)
-		case isWhiteout(info):
-			return layerHides, nil, nil
-		case info.Mode()&fs.ModeSymlink != 0:
-			return layerSilent, nil, fmt.Errorf("%w: %s is a symbolic link", errNoLayers, part)
-		case !info.IsDir() || opaque(filepath.Join(dir, part)):
-			found = layerHasAlone
-		}
-	}
-	return found, info, nil
-}
-
-func opaque(dir string) bool {
-	value := make([]byte, 1)
-	for _, name := range []string{"trusted.overlay.opaque", "user.overlay.opaque"} {
-		if n, err := unix.Lgetxattr(dir, name, value); err == nil && n == 1 && value[0] == 'y' {
-			return true
-		}
-	}
-	return false
-}
-
+// subLayers returns the directories of a path in an image's layers.
 func subLayers(dirs []string, sub string) ([]string, error) {
-	var out []string
-	for _, dir := range dirs {
-		found, info, err := look(dir, sub)
-		if err != nil {
-			return nil, err
-		}
-		if found == layerHas || found == layerHasAlone {
-			if !info.IsDir() {
-				return nil, invalid("%s is not a directory in the image, which this engine needs", sub)
-			}
-			out = append(out, filepath.Join(dir, sub))
-		}
-		if found == layerHasAlone || found == layerHides {
-			break
-		}
-	}
-	if len(out) == 0 {
+	found, err := overlay.Layers(dirs).Sub(sub)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, invalid("%s does not exist in the image", sub)
+	case errors.Is(err, unix.ENOTDIR):
+		return nil, invalid("%s is not a directory in the image, which this engine needs", sub)
 	}
-	return out, nil
+	return found, err
 }
 
+// readLayers returns the content of a file of an image, or nil for a missing file.
 func readLayers(dirs []string, name string) ([]byte, error) {
 	if len(dirs) == 0 {
-		return nil, errNoLayers
+		return nil, errors.New("the image's layers cannot be read here")
 	}
-	for _, dir := range dirs {
-		found, info, err := look(dir, name)
-		if err != nil {
-			return nil, err
-		}
-		switch found {
-		case layerHides:
-			return nil, nil
-		case layerHas, layerHasAlone:
-			return readRegular(dir, name, info)
-		}
+	f, err := overlay.Layers(dirs).Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	return nil, nil
-}
-
-func readRegular(dir, name string, info fs.FileInfo) ([]byte, error) {
-	if !info.Mode().IsRegular() || info.Size() > maxUserFile {
-		return nil, fmt.Errorf("%w: %s is no small regular file", errNoLayers, name)
-	}
-	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errNoLayers, err)
+		return nil, err
 	}
-	defer root.Close()
-	return root.ReadFile(name)
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxUserFile))
 }
