@@ -109,13 +109,18 @@ func originFile(lock string) string { return strings.TrimSuffix(lock, ".lock") +
 
 // keepOrigin records the identity of the manifest directory next to its lock.
 func (l *Loop) keepOrigin() {
-	text, err := json.Marshal(l.directory.origin)
-	if err == nil && !bytes.Equal(text, l.origin) {
-		if err = replaceFile(originFile(dirLockPath(l.m.o.Dirs, l.directory.path)), text); err == nil {
-			l.origin = text
+	l.report("identity of the directory", replaceChanged(originFile(dirLockPath(l.m.o.Dirs, l.directory.path)), l.directory.origin, &l.origin))
+}
+
+// replaceChanged writes a value as JSON to a file, unless it was last written so.
+func replaceChanged(path string, value any, last *[]byte) error {
+	text, err := json.Marshal(value)
+	if err == nil && !bytes.Equal(text, *last) {
+		if err = replaceFile(path, text); err == nil {
+			*last = text
 		}
 	}
-	l.report("identity of the directory", err)
+	return err
 }
 
 // Close ends the work on the directory. It removes the directory's records if it has no manifests.

@@ -1,7 +1,6 @@
 package kuberuntime
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -103,13 +102,7 @@ func (l *Loop) keepInvalid(err error) {
 		}
 		invalid[i].Problems = append(invalid[i].Problems, problem.Error())
 	}
-	text, err := json.Marshal(invalid)
-	if err == nil && !bytes.Equal(text, l.invalid) {
-		err, l.invalid = replaceFile(invalidFile(dirLockPath(l.m.o.Dirs, l.directory.path)), text), text
-	}
-	if err != nil {
-		l.report("list of invalid manifests", err)
-	}
+	l.report("list of invalid manifests", replaceChanged(invalidFile(dirLockPath(l.m.o.Dirs, l.directory.path)), invalid, &l.invalid))
 }
 
 func invalidFile(lock string) string { return strings.TrimSuffix(lock, ".lock") + ".invalid.json" }

@@ -24,8 +24,6 @@ type TopRow struct {
 func Top(w io.Writer, pods []TopRow, o Options) error {
 	return render(w, view{
 		fallback: JSON, key: "pods", names: each(pods, func(p TopRow) string { return p.Namespace + "/" + p.Name }),
-		items: func() ([][]byte, error) {
-			return encodeAll(pods, func(p TopRow) ([]byte, error) { return compactJSON(p) })
-		},
+		items: documents(pods),
 	}, o)
 }

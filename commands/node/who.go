@@ -16,6 +16,7 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/hostproc"
 	"github.com/crishim/crishim/internal/lazyregexp"
+	"github.com/crishim/crishim/internal/proctree"
 	"github.com/crishim/crishim/output"
 )
 
@@ -153,13 +154,13 @@ func (s *search) find(ctx context.Context, t whoTarget) ([]output.Owner, error) 
 	}
 	owner, err := s.byPID(ctx, t.pid)
 	switch {
-	case errors.Is(err, hostproc.ErrGone) && t.port != 0:
+	case errors.Is(err, proctree.ErrGone) && t.port != 0:
 		owners, portErr := s.byPort(ctx, t)
 		if portErr != nil {
 			return nil, cli.WithHint(fmt.Errorf("there is no such process, and %w", portErr), "%s", cli.HintOf(portErr))
 		}
 		return owners, nil
-	case errors.Is(err, hostproc.ErrGone):
+	case errors.Is(err, proctree.ErrGone):
 		return nil, errors.New("there is no such process")
 	case err != nil:
 		return nil, err

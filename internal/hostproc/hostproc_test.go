@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/crishim/crishim/internal/proctree"
 	"github.com/crishim/crishim/internal/test"
 )
 
@@ -26,7 +27,7 @@ func TestLook(t *testing.T) {
 		t.Errorf("own thread: %+v, %v", thread, err)
 	}
 	for _, pid := range []int{1<<31 - 1, 0, -1} {
-		if p, err := Look(pid); !errors.Is(err, ErrGone) {
+		if p, err := Look(pid); !errors.Is(err, proctree.ErrGone) {
 			t.Errorf("%d: %+v, %v", pid, p, err)
 		}
 	}

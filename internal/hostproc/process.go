@@ -14,8 +14,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/prometheus/procfs"
-
 	"github.com/crishim/crishim/internal/proctree"
 )
 
@@ -40,8 +38,6 @@ func HostNamespace(kind string) (uint64, error) {
 	return inode, err
 }
 
-var ErrGone = proctree.ErrGone
-
 // Look returns the process with this pid, or the process of the thread with this id.
 func Look(pid int) (Process, error) {
 	p := Process{Process: proctree.Process{PID: pid}}
@@ -55,21 +51,21 @@ func Look(pid int) (Process, error) {
 			p.PID, p.Thread, p.Inner = leader, pid, 0
 		}
 	}
-	st, err := readStat(p.PID)
+	st, err := proctree.ReadStat(p.PID)
 	if err != nil {
 		return Process{}, err
 	}
 	p.Start, p.Parent, p.Command, p.State = st.Starttime, st.PPID, st.Comm, st.State
 	p.Kernel = st.Flags&kernelThread != 0
 	groups, err := os.ReadFile(path(p.PID, "cgroup"))
-	if err != nil {
-		return Process{}, gone(p.PID, err)
+	if errors.Is(err, fs.ErrPermission) {
+		return Process{}, err
+	}
+	// If the process ended meanwhile, the cgroups may belong to a new process with the same pid.
+	if again, statErr := proctree.ReadStat(p.PID); err != nil || statErr != nil || again.Starttime != p.Start {
+		return Process{}, fmt.Errorf("process %d: %w", p.PID, proctree.ErrGone)
 	}
 	p.Group = parseGroup(string(groups))
-	// If the process ended meanwhile, the cgroups may belong to a new process with the same pid.
-	if again, err := readStat(p.PID); err != nil || again.Starttime != p.Start {
-		return Process{}, fmt.Errorf("process %d: %w", p.PID, ErrGone)
-	}
 	return p, nil
 }
 
@@ -78,45 +74,18 @@ const kernelThread = 0x00200000
 
 func path(pid int, file string) string { return "/proc/" + strconv.Itoa(pid) + "/" + file }
 
-func readStat(pid int) (procfs.ProcStat, error) {
-	process, err := procfs.NewProc(pid)
-	if err != nil {
-		return procfs.ProcStat{}, gone(pid, err)
-	}
-	st, err := process.Stat()
-	if err != nil {
-		return procfs.ProcStat{}, gone(pid, err)
-	}
-	return st, nil
-}
-
-// gone converts an error of a file in /proc, which disappears with its process.
-func gone(pid int, err error) error {
-	if errors.Is(err, fs.ErrPermission) {
-		return err
-	}
-	return fmt.Errorf("process %d: %w", pid, ErrGone)
-}
-
 func statusField(status []byte, name string) string {
 	_, rest, _ := strings.Cut("\n"+string(status), "\n"+name+":")
 	line, _, _ := strings.Cut(rest, "\n")
 	return strings.TrimSpace(line)
 }
 
-// arguments returns the command line of a process. The process can change it.
-func (p Process) arguments() []string {
-	text, err := os.ReadFile(path(p.PID, "cmdline"))
-	if err != nil || !p.Alive() {
-		return nil
-	}
-	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
-}
-
-// Argument returns the value of a flag on the command line of a process, "" without it.
+// Argument returns the value of a flag on the command line of a process, "" without it. The process can change its
+// command line.
 func (p Process) Argument(flag string) string {
-	args := p.arguments()
-	if i := slices.Index(args, flag) + 1; i > 0 && i < len(args) {
+	text, err := os.ReadFile(path(p.PID, "cmdline"))
+	args := strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
+	if i := slices.Index(args, flag) + 1; err == nil && p.Alive() && i > 0 && i < len(args) {
 		return args[i]
 	}
 	return ""

@@ -31,14 +31,15 @@ type Process struct {
 }
 
 func Find(pid int) (Process, error) {
-	st, err := readStat(pid)
+	st, err := ReadStat(pid)
 	if err != nil {
 		return Process{}, err
 	}
 	return Process{PID: pid, Start: st.Starttime}, nil
 }
 
-func readStat(pid int) (procfs.ProcStat, error) {
+// ReadStat reads /proc/PID/stat. The error is ErrGone without such a process.
+func ReadStat(pid int) (procfs.ProcStat, error) {
 	if pid <= 0 {
 		return procfs.ProcStat{}, ErrGone
 	}
@@ -47,7 +48,7 @@ func readStat(pid int) (procfs.ProcStat, error) {
 	if err == nil {
 		st, err = process.Stat()
 	}
-	if path := new(fs.PathError); errors.As(err, &path) {
+	if path := new(fs.PathError); errors.As(err, &path) && !errors.Is(err, fs.ErrPermission) {
 		err = errors.Join(ErrGone, err)
 	}
 	if err != nil {
@@ -60,7 +61,7 @@ func dead(st procfs.ProcStat) bool { return strings.Contains("ZXx", st.State) }
 
 // Alive reports whether the process still runs. A zombie does not.
 func (p Process) Alive() bool {
-	st, err := readStat(p.PID)
+	st, err := ReadStat(p.PID)
 	return err == nil && st.Starttime == p.Start && !dead(st)
 }
 

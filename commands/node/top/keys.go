@@ -251,7 +251,8 @@ func (m *Model) answer(k tea.KeyPressMsg) tea.Cmd {
 		}
 	case k.String() == "enter":
 		if m.typing == aSearch {
-			m.note = m.page.find(m.line)
+			m.page.search, m.page.at = m.line, 0
+			m.note = m.page.next(-1) // from the newest line
 		}
 		m.typing = nothing
 	case k.String() == "backspace":

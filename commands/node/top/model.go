@@ -90,16 +90,9 @@ func newModel(o Options) *Model {
 		o.Now = time.Now
 	}
 	m := &Model{o: o, width: 80, height: 24, node: unknownNode(), figures: map[string]figures{}, history: map[string]*history{}, folded: map[string]bool{}, help: help.New()}
-	m.order = max(slices.IndexFunc(orders, func(by struct {
-		name    string
-		compare func(a, b *node) int
-	},
-	) bool {
-		return by.name == o.Sort
-	}), 0)
+	m.order = max(slices.Index(Orders(), o.Sort), 0)
 	m.help.ShortSeparator, m.help.Ellipsis = "  ", "…"
-	plain := help.Styles{ShortKey: strong, FullKey: strong}
-	m.help.Styles = plain
+	m.help.Styles = help.Styles{ShortKey: strong, FullKey: strong}
 	return m
 }
 

@@ -225,13 +225,7 @@ func (m *Model) pressInPage(k tea.KeyPressMsg) (cmd tea.Cmd) {
 	return cmd
 }
 
-// find searches for the last (newest) line with a text. It returns a note for the user.
-func (p *page) find(text string) string {
-	p.search, p.at = text, 0
-	return p.next(-1)
-}
-
-// next moves to the next line that has the text, or with a step of -1 to the previous.
+// next moves to the next line that has the text, or with a step of -1 to the previous. It returns a note for the user.
 func (p *page) next(step int) string {
 	if p.search == "" {
 		return ""
