@@ -20,6 +20,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/system"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/crishim/crishim/shim/docker"
 	"github.com/crishim/crishim/shim/host"
@@ -61,7 +62,8 @@ type Service struct {
 	unchanged  sync.Map // names of resources that the host cannot change
 	users      userFiles
 	info       infoCache
-	creating   keylock.Lock // by container name
+	creating   keylock.Lock       // by container name
+	inspecting singleflight.Group // by image id
 	pending    pending
 }
 

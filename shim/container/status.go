@@ -39,7 +39,7 @@ func (s *Service) status(ctx context.Context, m state.FoundContainer) (*runtimea
 	if run.State == runtimeapi.ContainerState_CONTAINER_EXITED && m.Lived() && s.Logs.Unfinished(ctx, m.Detail.ID) {
 		run = convert.RunState{State: runtimeapi.ContainerState_CONTAINER_RUNNING, CreatedAt: run.CreatedAt, StartedAt: run.StartedAt}
 	}
-	img, err := s.Engine.ImageInspect(ctx, m.Detail.Image)
+	img, err := s.imageDetails(ctx, m.Detail.Image)
 	if errdefs.IsNotFound(err) {
 		img = image.InspectResponse{}
 	} else if err != nil {
@@ -77,6 +77,17 @@ func (s *Service) status(ctx context.Context, m state.FoundContainer) (*runtimea
 		User:        s.user(ctx, m),
 		StopSignal:  convert.Signal(m.Detail.Config.StopSignal),
 	}, nil
+}
+
+// imageDetails shares the engine's answer with concurrent calls for the same image, because a list of containers asks
+// for many statuses at once. After the failure of another call, which may have been cancelled, it asks again.
+func (s *Service) imageDetails(ctx context.Context, id string) (image.InspectResponse, error) {
+	answer, err, shared := s.inspecting.Do(id, func() (any, error) { return s.Engine.ImageInspect(ctx, id) })
+	if err != nil && shared {
+		return s.Engine.ImageInspect(ctx, id)
+	}
+	img, _ := answer.(image.InspectResponse)
+	return img, err
 }
 
 // user returns nil if the user of the first process is unknown.
