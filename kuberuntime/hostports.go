@@ -26,10 +26,12 @@ func hostPorts(p *v1.Pod) (out []v1.ContainerPort) {
 	return out
 }
 
-// ContainerPorts returns the ports of a sandbox as a manifest has them.
-func ContainerPorts(of []*runtimeapi.PortMapping) (out []v1.ContainerPort) {
-	for _, m := range of {
-		out = append(out, v1.ContainerPort{HostIP: m.GetHostIp(), HostPort: m.GetHostPort(), ContainerPort: m.GetContainerPort(), Protocol: v1.Protocol(m.GetProtocol().String())})
+// HostPortsOf returns the host ports of a sandbox as a manifest has them.
+func HostPortsOf(mappings []*runtimeapi.PortMapping) (out []v1.ContainerPort) {
+	for _, m := range mappings {
+		if m.GetHostPort() > 0 {
+			out = append(out, v1.ContainerPort{HostIP: m.GetHostIp(), HostPort: m.GetHostPort(), ContainerPort: m.GetContainerPort(), Protocol: v1.Protocol(m.GetProtocol().String())})
+		}
 	}
 	return out
 }
@@ -87,7 +89,7 @@ func (m *Manager) takenPorts(ctx context.Context, p *pod.Pod) (out []v1.Containe
 			return nil, fmt.Errorf("find the host ports of pod %s: %w", p.FullName(), err)
 		}
 		if json.Unmarshal([]byte(resp.GetInfo()["info"]), &info) == nil {
-			out = append(out, ContainerPorts(slices.Concat(info.Config.GetPortMappings(), info.PortMappings))...)
+			out = append(out, HostPortsOf(slices.Concat(info.Config.GetPortMappings(), info.PortMappings))...)
 		}
 	}
 	for _, c := range p.Containers {

@@ -43,17 +43,17 @@ func NewUID() string { return string(uuid.NewUUID()) }
 
 // RunPod creates a pod, with a directory for its logs if the configuration has none.
 func RunPod(ctx context.Context, conn *client.Conn, dirs pod.Dirs, pod *runtimeapi.PodSandboxConfig, handler string, opts ...grpc.CallOption) (id string, err error) {
-	if len(pod.GetPortMappings()) > 0 {
+	if ports := kuberuntime.HostPortsOf(pod.GetPortMappings()); len(ports) > 0 {
 		o := kuberuntime.ConnOptions(conn)
 		o.Dirs = dirs
-		m, err := kuberuntime.New(ctx, o)
-		if err != nil {
-			return "", err
+		m, failed := kuberuntime.New(ctx, o)
+		if failed != nil {
+			return "", failed
 		}
 		defer m.Close()
-		release, err := m.TakeHostPorts(ctx, pod.GetMetadata().GetUid(), kuberuntime.ContainerPorts(pod.GetPortMappings()))
-		if err != nil {
-			return "", err
+		release, failed := m.TakeHostPorts(ctx, pod.GetMetadata().GetUid(), ports)
+		if failed != nil {
+			return "", failed
 		}
 		defer func() { err = Join(err, release()) }()
 	}

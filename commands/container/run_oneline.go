@@ -113,7 +113,7 @@ func (o *runOptions) completeOneLine(c *urfave.Context, args []string) error {
 	}
 	if len(o.pod.PortMappings) > 0 {
 		// apply and sync read host ports from this annotation, which the kubelet also sets.
-		ports, err := json.Marshal(kuberuntime.ContainerPorts(o.pod.PortMappings))
+		ports, err := json.Marshal(kuberuntime.HostPortsOf(o.pod.PortMappings))
 		if err != nil {
 			return err
 		}

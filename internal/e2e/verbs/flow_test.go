@@ -2,6 +2,8 @@ package verbs
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -350,5 +352,29 @@ func TestWhatAllWouldTake(t *testing.T) {
 	}
 	if pods, containers := c.stub.Left(); pods != 1 || containers != 2 {
 		t.Errorf("%d pods and %d containers are left", pods, containers)
+	}
+}
+
+// TestRunpLocksHostPorts checks that only a pod with host ports takes their lock, and that a failure to give it back is
+// reported.
+func TestRunpLocksHostPorts(t *testing.T) {
+	t.Parallel()
+	for ports, wanted := range map[string]int{`{"container_port": 80}`: 0, `{"container_port": 80, "host_port": 8080}`: 1} {
+		c := withStub(t, stubcri.Options{})
+		c.stub.Before("RunPodSandbox", func(context.Context) {
+			locks, err := filepath.Glob(filepath.Join(c.vars["CRISHIM_ROOT"], "locks", "*.lock"))
+			if err != nil || len(locks) != wanted {
+				t.Errorf("%s: got locks %v, %v, want %d", ports, locks, err, wanted)
+			}
+			for _, lock := range locks {
+				if err := os.Remove(lock); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		r := c.run("runp", c.file("pod.json", `{"metadata": {"name": "web"}, "port_mappings": [`+ports+`]}`))
+		if r.code != wanted || wanted == 1 && !strings.Contains(r.err, ".lock: no such file or directory") {
+			t.Errorf("%s: got %+v", ports, r)
+		}
 	}
 }
