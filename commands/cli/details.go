@@ -161,14 +161,14 @@ func managedPod(state *kuberuntime.PodState) output.ManagedPod {
 	return p
 }
 
-// RecordEnd records the command that ends a running container, so that why does not report a crash.
-func RecordEnd(p *Printer, dirs pod.Dirs, conn *client.Conn, c *runtimeapi.Container, command string) {
+// RecordEnd records the command that has ended a running container since began, so that why does not report a crash.
+func RecordEnd(p *Printer, dirs pod.Dirs, conn *client.Conn, c *runtimeapi.Container, command string, began time.Time) {
 	if conn.Remote() != "" || c.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return
 	}
 	labels, name := c.GetLabels(), c.GetMetadata().GetName()
 	err := kuberuntime.AppendStop(dirs, kuberuntime.Event{
-		Time: p.Now(), Namespace: labels[kube.LabelPodNamespace], Pod: labels[kube.LabelPodName], UID: labels[kube.LabelPodUID],
+		Time: began, Namespace: labels[kube.LabelPodNamespace], Pod: labels[kube.LabelPodName], UID: labels[kube.LabelPodUID],
 		Container: name, ID: c.GetId(), Reason: kuberuntime.EventKilling, Message: "stopping container " + name + " for " + command,
 	})
 	if err != nil {

@@ -71,20 +71,18 @@ func (o *killOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 		What: "running container", Doing: "sending " + o.signal + " to",
 		Would: func(c cli.ContainerTarget) string { return "Would send " + o.signal + " to " + c.Called() },
 		Do: func(printer *cli.Printer, c cli.ContainerTarget) error {
-			if o.signal == "SIGKILL" || o.signal == "SIGTERM" || o.signal == "SIGINT" {
-				cli.RecordEnd(printer, o.dirs, conn, c.Object, "crishim kill -s "+strings.TrimPrefix(o.signal, "SIG"))
-			}
-			id := c.Object.GetId()
+			id, signal, began := c.Object.GetId(), strings.TrimPrefix(o.signal, "SIG"), printer.Now()
 			_, err := conn.Crishim().SignalContainer(ctx, &api.SignalContainerRequest{ContainerId: id, Signal: o.signal})
-			if !errors.Is(err, client.ErrNotDockershim) {
-				return err
+			switch other := errors.Is(err, client.ErrNotDockershim); {
+			case other && signal == "KILL":
+				_, err = conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id})
+			case other:
+				return onlyOurShim(conn, "CRI cannot send "+o.signal, "kill -s "+signal+" "+id, "kill "+id+" "+signal)
 			}
-			if o.signal == "SIGKILL" {
-				_, err := conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id})
-				return err
+			if err == nil && (signal == "KILL" || signal == "TERM" || signal == "INT") {
+				cli.RecordEnd(printer, o.dirs, conn, c.Object, "crishim kill -s "+signal, began)
 			}
-			signal := strings.TrimPrefix(o.signal, "SIG")
-			return onlyOurShim(conn, "CRI cannot send "+o.signal, "kill -s "+signal+" "+id, "kill "+id+" "+signal)
+			return err
 		},
 		Done: "%s",
 	}.Run(printer, &o.Targets, containers, err)

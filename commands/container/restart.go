@@ -122,10 +122,11 @@ func (o *restartOptions) recreate(ctx context.Context, printer *cli.Printer, con
 		defer cancel()
 		return removeByForce(ctx, conn, id, false, 0)
 	}
-	cli.RecordEnd(printer, o.dirs, conn, c, "crishim restart")
+	began := printer.Now()
 	if _, err := conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: c.GetId(), Timeout: int64(math.Ceil(o.grace.Seconds()))}); cli.UnlessGone(err) != nil {
 		return cli.Join(err, remove())
 	}
+	cli.RecordEnd(printer, o.dirs, conn, c, "crishim restart", began)
 	if _, err := conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
 		return cli.Join(fmt.Errorf("it is stopped, and its next attempt does not start: %w", err), remove())
 	}

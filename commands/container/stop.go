@@ -55,10 +55,13 @@ func (o *stopOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 		What: "running container", Doing: "stopping",
 		Would: func(c cli.ContainerTarget) string { return "Would stop " + c.Called() },
 		Do: func(printer *cli.Printer, c cli.ContainerTarget) error {
-			cli.RecordEnd(printer, o.dirs, conn, c.Object, "crishim stop")
+			began := printer.Now()
 			_, err := conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{
 				ContainerId: c.Object.GetId(), Timeout: int64(math.Ceil(o.grace.Seconds())),
 			})
+			if err == nil {
+				cli.RecordEnd(printer, o.dirs, conn, c.Object, "crishim stop", began)
+			}
 			return err
 		},
 		Done: "%s",

@@ -323,6 +323,9 @@ func (x explainer) journal(id, action string) (found *client.EngineEvent) {
 	return found
 }
 
+// userStop limits how long after a user's command the end of a container is its effect. A program may survive signals.
+const userStop = 5 * time.Minute
+
 // eventsOf returns the events about an attempt of a container, from its start to the start of the next attempt.
 func (x explainer) eventsOf(s *pod.ContainerStatus) []kuberuntime.Event {
 	later := 0
@@ -339,7 +342,7 @@ func (x explainer) eventsOf(s *pod.ContainerStatus) []kuberuntime.Event {
 		switch {
 		case e.Container != s.Name:
 		case e.Reason == kuberuntime.EventKilling && e.ID != "": // by a user
-			if e.ID == s.ID && !e.Time.Before(s.StartedAt) {
+			if e.ID == s.ID && !e.Time.Before(s.StartedAt) && !s.FinishedAt.Before(e.Time) && s.FinishedAt.Sub(e.Time) < userStop {
 				events = append(events, e)
 			}
 		case e.Reason == kuberuntime.EventStarted && later == 0:

@@ -72,6 +72,13 @@ func killing(cause plan.Reason, message string) change {
 	}
 }
 
+// userStopped records a stop by a user that long ago. The container ended a minute ago.
+func userStopped(ago time.Duration) change {
+	return func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
+		p.Events = append(p.Events, kuberuntime.Event{Time: now.Add(-ago), Container: "main", ID: id, Reason: "Killing", Message: "stopping container main for crishim stop"})
+	}
+}
+
 func waiting(reason string) change {
 	return func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
 		p.Status.Containers = nil
@@ -224,6 +231,9 @@ func TestVerdicts(t *testing.T) {
 		}, told("main", "Started", "", ""), killing(plan.ReasonStartup, "failed its startup probe"), told("main", "Started", "", "")), "warning killed-by-probe"},
 		"ended by its hook":            {recorded(137, told("main", "Started", "", ""), told("main", "FailedPostStartHook", "", "status 1"), killing(plan.ReasonPostStart, "postStart hook failed")), "error hook-failed"},
 		"stopped by its runtime":       {recorded(137, told("main", "Started", "", ""), killing("", "stopping container main")), "note stopped"},
+		"stopped by a user":            {recorded(137, userStopped(2*time.Minute)), "note stopped"},
+		"signalled long before":        {recorded(1, userStopped(time.Hour)), "error exited"},
+		"ended before the user's stop": {recorded(1, userStopped(0)), "error exited"},
 		"stopped the time before":      {recorded(137, killing("", "stopping container main"), told("main", "Started", "", "")), "error ended-by-signal?"},
 		"without its sandbox":          {recorded(-1, func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Status.Sandboxes = nil }), "error sandbox-gone"},
 		"lost":                         {recorded(-1, func(_ *Facts, _ *Pod, c *pod.ContainerStatus) { c.State = runtimeapi.ContainerState_CONTAINER_UNKNOWN }), "error state-unknown"},

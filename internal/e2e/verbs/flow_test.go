@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -376,5 +377,29 @@ func TestRunpLocksHostPorts(t *testing.T) {
 		if r.code != wanted || wanted == 1 && !strings.Contains(r.err, ".lock: no such file or directory") {
 			t.Errorf("%s: got %+v", ports, r)
 		}
+	}
+}
+
+// TestAFailedStopIsNotRecorded checks that a stop that fails does not explain a later end of the container.
+func TestAFailedStopIsNotRecorded(t *testing.T) {
+	t.Parallel()
+	c := withStub(t, stubcri.Options{})
+	id := c.stub.AddContainer(c.stub.AddPod("default", "web"), "main")
+	stops := filepath.Join(c.vars["CRISHIM_ROOT"], "stops.jsonl")
+	c.stub.Fail("StopContainer", errors.New("no answer"))
+	for _, verb := range []string{"stop", "kill"} {
+		if r := c.run(verb, id); r.code != 1 {
+			t.Errorf("%s: got %+v", verb, r)
+		}
+		if text, err := os.ReadFile(stops); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: recorded %s, %v", verb, text, err)
+		}
+	}
+	c.stub.Fail("StopContainer", nil)
+	if r := c.run("stop", id); r.code != 0 {
+		t.Errorf("got %+v", r)
+	}
+	if text, err := os.ReadFile(stops); err != nil || !strings.Contains(string(text), "for crishim stop") {
+		t.Errorf("recorded %s, %v", text, err)
 	}
 }
