@@ -37,6 +37,8 @@ type Description struct {
 	Waiting map[string]v1.ContainerStateWaiting `json:"-"`
 	// Unready are the last probe failures of containers, by name.
 	Unready map[string]string `json:"-"`
+	// Unread is why some events are missing.
+	Unread error `json:"-"`
 }
 
 const lastLines = 10
@@ -84,14 +86,15 @@ func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error
 		d.State = state
 	}
 	d.Managed = d.State != nil && d.State.Managed
-	if d.Events, err = podEvents(m.o.Dirs, p.UID); err != nil {
-		return nil, err
+	var unread error
+	d.Events, unread = podEvents(m.o.Dirs, p.UID)
+	stops, err := m.stops()
+	d.Unread = errors.Join(unread, err)
+	for _, e := range stops {
+		if slices.ContainsFunc(status.Containers, func(c *pod.ContainerStatus) bool { return c.ID == e.ID }) {
+			d.Events = append(d.Events, e)
+		}
 	}
-	stops, err := readStops(m.o.Dirs, status.Containers)
-	if err != nil {
-		return nil, err
-	}
-	d.Events = append(d.Events, stops...)
 	probes := d.State.probes
 	if d.Managed {
 		for _, e := range d.Events {

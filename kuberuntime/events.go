@@ -2,7 +2,6 @@ package kuberuntime
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -240,23 +239,10 @@ func podEvents(d pod.Dirs, uid string) ([]Event, error) {
 	if !pod.IsUID(uid) {
 		return nil, nil
 	}
-	return readEvents(eventFiles(d.Pod(uid), "events"), "")
+	return readEvents(eventFiles(d.Pod(uid), "events"))
 }
 
-// readStops returns the stops of a pod's containers, by their ids.
-func readStops(d pod.Dirs, containers []*pod.ContainerStatus) (out []Event, err error) {
-	for _, c := range containers {
-		stops, err := readEvents(eventFiles(d.Root, "stops"), c.ID)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, stops...)
-	}
-	return out, nil
-}
-
-// readEvents reads the events that contain a text.
-func readEvents(files []string, text string) (out []Event, err error) {
+func readEvents(files []string) (out []Event, err error) {
 	for _, path := range files {
 		f, err := bounded.Open(path)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -269,7 +255,7 @@ func readEvents(files []string, text string) (out []Event, err error) {
 		lines.Buffer(nil, 1<<20)
 		for lines.Scan() {
 			var e Event
-			if bytes.Contains(lines.Bytes(), []byte(text)) && json.Unmarshal(lines.Bytes(), &e) == nil {
+			if json.Unmarshal(lines.Bytes(), &e) == nil {
 				out = append(out, e)
 			}
 		}

@@ -65,6 +65,8 @@ type Manager struct {
 	rounds    *podMetrics
 	name      string // the runtime's
 
+	stops func() ([]Event, error) // reads once what users have stopped
+
 	pulling      chan struct{} // holds a token during a pull; nil for parallel pulls
 	pullRate     *rate.Limiter
 	imageBackOff *backoff // by pod and image
@@ -100,6 +102,7 @@ func New(ctx context.Context, o Options) (*Manager, error) {
 		rounds:       newPodMetrics(o.Registerer),
 		pullRate:     rate.NewLimiter(rate.Limit(o.PullQPS), max(o.PullBurst, 1)),
 	}
+	m.stops = sync.OnceValues(func() ([]Event, error) { return readEvents(eventFiles(o.Dirs.Root, "stops")) })
 	if o.PullQPS <= 0 {
 		m.pullRate.SetLimit(rate.Inf)
 	}

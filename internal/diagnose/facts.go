@@ -129,6 +129,7 @@ func (c *Collector) collectPod(ctx context.Context, p *pod.Pod) (*Pod, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.fail(d.Unread)
 	out := &Pod{Description: d, Owner: c.manager.OwnerOf(ctx, p), Containers: map[string]*containerFacts{}}
 	for _, volume := range d.Pod.Spec.Volumes {
 		if volume.HostPath != nil && !c.o.Host.exists(volume.HostPath.Path) {

@@ -403,3 +403,18 @@ func TestAFailedStopIsNotRecorded(t *testing.T) {
 		t.Errorf("recorded %s, %v", text, err)
 	}
 }
+
+// TestDescribeWithoutTheRecordOfStops checks that a damaged record takes only its own part away.
+func TestDescribeWithoutTheRecordOfStops(t *testing.T) {
+	t.Parallel()
+	c := withStub(t, stubcri.Options{})
+	c.stub.AddContainer(c.stub.AddPod("default", "web"), "main")
+	if err := os.MkdirAll(filepath.Join(c.vars["CRISHIM_ROOT"], "stops.jsonl"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range [][]string{{"describe", "web"}, {"why", "web"}, {"why"}} {
+		if r := c.run(line...); r.code != 0 || strings.Count(r.err, "stops.jsonl: not a regular file\n") != 1 {
+			t.Errorf("%v: got %+v", line, r)
+		}
+	}
+}
