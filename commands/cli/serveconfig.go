@@ -239,7 +239,7 @@ func (o *ServeOptions) Flags() []urfave.Flag {
 		WordFlag(&s.CgroupDriver, cgroupDrivers, "cgroup-driver", "refuse an engine whose cgroup `DRIVER` is not the kubelet's: cgroupfs, systemd"),
 		Typed(&s.RuntimeCgroups, parseCgroup, "runtime-cgroups", "keep the engine's processes in the `CGROUP`, with an oom score that spares them"),
 		DurationFlag(&s.Engine.RequestTimeout, "runtime-request-timeout", "end a request to the engine after `DURATION`, a stop after its grace on top; not pulls, logs and sessions"),
-		DurationFlag(&s.PullProgressDeadline, "image-pull-progress-deadline", "end a pull that makes no progress for `DURATION`"),
+		DurationFlag(&s.PullProgressDeadline, "image-pull-progress-deadline", "end a pull that makes no progress for `DURATION`, or ten times as long while it unpacks"),
 		StringFlag(&s.MetricsAddress, "metrics-addr", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9101"),
 		StringFlag(&s.ProfileSocket, "profile-socket", "serve Go's profiles on a unix socket at `PATH`, for its owner only"),
 		WordFlag(&n.Plugin, networkPlugins, FlagNetworkPlugin, "connect pods by `PLUGIN`: cni, kubenet, bridge (default cni where it is configured, else the engine's bridge)"),

@@ -116,7 +116,7 @@ func TestPullDeadlineWaitsForUnpacking(t *testing.T) {
 				t.Fatalf("%s: %v", status, err)
 			}
 			if status == "Extracting" {
-				time.Sleep(time.Hour)
+				time.Sleep(unpackFactor*time.Minute - time.Second)
 			}
 		}
 		began := time.Now()
@@ -144,7 +144,7 @@ func TestPullIntoTheContainerdStore(t *testing.T) {
 				t.Fatalf("%s: %v", m, err)
 			}
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(unpackFactor*time.Minute - time.Second)
 		w.Close()
 		if err := <-done; err != nil {
 			t.Fatal(err)
@@ -153,6 +153,23 @@ func TestPullIntoTheContainerdStore(t *testing.T) {
 			t.Errorf("messages after the engine's (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// TestPullThatHangsAfterItsDownloads checks that an engine that never ends a pull does not hold it for ever.
+func TestPullThatHangsAfterItsDownloads(t *testing.T) {
+	t.Parallel()
+	for _, status := range []string{"Extracting", downloaded} {
+		synctest.Test(t, func(t *testing.T) {
+			r, w := io.Pipe()
+			s := New(Options{Engine: pipedPull{enginetest.NewMemory(), r}, PullProgressDeadline: time.Minute})
+			go fmt.Fprintf(w, `{"id":"a","status":%q}`, status)
+			began := time.Now()
+			err := s.pull(t.Context(), "a:b", "", func(Progress) {})
+			if took := time.Since(began); !errdefs.IsAborted(err) || !strings.Contains(err.Error(), "no progress for 10m0s") || took != 10*time.Minute {
+				t.Errorf("%s: got %v after %s", status, err, took)
+			}
+		})
+	}
 }
 
 func TestPinnedAndInUse(t *testing.T) {

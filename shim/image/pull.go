@@ -69,9 +69,15 @@ func (s *Service) PullReporting(ctx context.Context, r *runtimeapi.PullImageRequ
 func (s *Service) pull(ctx context.Context, ref, auth string, report func(Progress)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	errNoProgress := fmt.Errorf("no progress for %s: %w", s.PullProgressDeadline, errdefs.ErrAborted)
-	deadline := time.AfterFunc(s.PullProgressDeadline, func() { cancel(errNoProgress) })
-	defer deadline.Stop()
+	var deadline *time.Timer
+	await := func(limit time.Duration) {
+		if deadline != nil {
+			deadline.Stop()
+		}
+		deadline = time.AfterFunc(limit, func() { cancel(fmt.Errorf("no progress for %s: %w", limit, errdefs.ErrAborted)) })
+	}
+	await(s.PullProgressDeadline)
+	defer func() { deadline.Stop() }()
 	body, err := s.Engine.ImagePull(ctx, ref, image.PullOptions{RegistryAuth: auth})
 	if err == nil {
 		layers := map[string]string{} // last status by layer
@@ -80,9 +86,9 @@ func (s *Service) pull(ctx context.Context, ref, auth string, report func(Progre
 				layers[p.ID] = p.Status
 			}
 			if unpacking(layers) {
-				deadline.Stop()
+				await(unpackFactor * s.PullProgressDeadline)
 			} else {
-				deadline.Reset(s.PullProgressDeadline)
+				await(s.PullProgressDeadline)
 			}
 			report(p)
 		})
@@ -101,6 +107,9 @@ func (s *Service) pull(ctx context.Context, ref, auth string, report func(Progre
 	}
 	return pullError(ref, err)
 }
+
+// unpackFactor extends the deadline while the engine unpacks layers: large ones take minutes on a slow disk.
+const unpackFactor = 10
 
 // downloaded is the last status of a layer with the containerd image store, and with others the status before Extracting.
 const downloaded = "Download complete"
