@@ -124,20 +124,10 @@ func (f *directory) read() (changed bool, err error) {
 // list adds new files. An unmounted file system leaves another, empty directory at the same path. list then returns an
 // error and removes no files.
 func (f *directory) list() error {
-	real, err := filepath.EvalSymlinks(f.path)
+	names, now, err := f.entries()
 	if err != nil {
-		return fmt.Errorf("read manifests: %w", err)
+		return fmt.Errorf("no pod is started or removed until the manifests of %s can be read: %w", f.path, err)
 	}
-	info, err := os.Stat(real)
-	if err != nil {
-		return fmt.Errorf("read manifests: %w", err)
-	}
-	names, err := manifest.DirFiles(f.path)
-	if err != nil {
-		return err
-	}
-	stat := info.Sys().(*syscall.Stat_t)
-	now := origin{real, fmt.Sprint(stat.Dev, stat.Ino)}
 	if len(names) == 0 && now.Real == f.origin.Real && now.ID != f.origin.ID {
 		return fmt.Errorf("%s is another directory than before and has no manifests (was it unmounted?): its pods stay", f.path)
 	}
@@ -153,6 +143,20 @@ func (f *directory) list() error {
 		}
 	}
 	return nil
+}
+
+func (f *directory) entries() ([]string, origin, error) {
+	real, err := filepath.EvalSymlinks(f.path)
+	if err != nil {
+		return nil, origin{}, err
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return nil, origin{}, err
+	}
+	stat := info.Sys().(*syscall.Stat_t)
+	names, err := manifest.DirFiles(f.path)
+	return names, origin{real, fmt.Sprint(stat.Dev, stat.Ino)}, err
 }
 
 // read reads the content, and reports whether the file did not change meanwhile.

@@ -188,6 +188,26 @@ func TestDirectoryThatGoes(t *testing.T) {
 	m.wants("", "a.yaml", "b.yaml", "c.yaml")
 }
 
+// TestDirectoryThatCannotBeRead: a new sync ends no pod and says why none starts.
+func TestDirectoryThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	m := newManifests(t)
+	m.path = filepath.Join(m.path, "loop") // root may read everything else
+	if err := os.Symlink(m.path, m.path); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		err := m.pass(time.Hour)
+		if want := "no pod is started or removed until the manifests of " + m.path + " can be read: "; err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+		m.wants("")
+		if m.complete() {
+			t.Error("pods count as garbage")
+		}
+	}
+}
+
 // TestDirectoryBehindALink: a link to a directory is resolved at each pass, and keeps its name.
 func TestDirectoryBehindALink(t *testing.T) {
 	t.Parallel()

@@ -66,7 +66,7 @@ func Read(o Options, in io.Reader, paths ...string) (*Set, error) {
 		files := []string{path}
 		if info.IsDir() {
 			if files, err = DirFiles(path); err != nil {
-				return nil, err
+				return nil, fmt.Errorf("read manifests: %w", err)
 			}
 		}
 		for _, file := range files {
@@ -165,7 +165,7 @@ func (p *parser) problem(at Source, path, text string) {
 func DirFiles(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("read manifests: %w", err)
+		return nil, err
 	}
 	var files []string
 	for _, entry := range entries {
