@@ -10,13 +10,16 @@ import (
 const (
 	unchecked = 32 << 20 // bytes to write before the first check
 	reserve   = 64 << 20 // bytes to keep free
+	files     = 1000     // inodes to keep free
+	perFile   = 4 << 10  // bytes that callers take for an entry
 )
 
 // Disk keeps a copy from filling the disk. It checks the free space after 32 MiB and then whenever half of the
 // remaining space was used. The zero value is ready to use.
 type Disk struct{ written, allowed int64 }
 
-// Take records that n more bytes will be written to f. It fails if the file system of f has less than 64 MiB left.
+// Take records that n more bytes will be written to f. It fails if the file system of f has less than 64 MiB or 1,000
+// inodes left.
 func (d *Disk) Take(f *os.File, n int) error {
 	if d.written += int64(n); d.written <= max(d.allowed, unchecked) {
 		return nil
@@ -28,6 +31,13 @@ func (d *Disk) Take(f *os.File, n int) error {
 	left := int64(st.Bavail)*int64(st.Bsize) - reserve //nolint:unconvert // the type differs between architectures
 	if left < int64(n) {
 		return fmt.Errorf("less than %d MiB are left on its disk", reserve>>20)
+	}
+	if st.Files > 0 { // some file systems have no limit
+		spare := int64(st.Ffree) - files //nolint:unconvert // as above
+		if spare <= 0 {
+			return fmt.Errorf("less than %d files can still be made on its disk", files)
+		}
+		left = min(left, spare*perFile)
 	}
 	d.allowed = d.written + left/2
 	return nil

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/internal/test"
 )
 
@@ -614,6 +615,47 @@ func TestUnpackCountsEveryEntry(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// TestUnpackLeavesInodes: entries without content do not use up the inodes of the disk.
+func TestUnpackLeavesInodes(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		test.Missing(t, "mounting needs root")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=1g,nr_inodes=12k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	r, w := io.Pipe()
+	go func() {
+		entries := tar.NewWriter(w)
+		var err error
+		for n := 0; n < 20_000 && err == nil; n++ {
+			err = entries.WriteHeader(&tar.Header{Name: fmt.Sprint(n), Typeflag: tar.TypeSymlink, Linkname: "x"})
+		}
+		w.CloseWithError(err)
+	}()
+	err := Unpack(r, open(t, dir), Options{})
+	_ = r.Close()
+	if err == nil || !strings.Contains(err.Error(), "less than 1000 files can still be made on its disk") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestUnpackBoundsDirectories: the attributes of directories are in memory until the end.
+func TestUnpackBoundsDirectories(t *testing.T) {
+	t.Parallel()
+	root := open(t, t.TempDir())
+	u := &unpacker{root: root, seen: map[string]int{}, names: bounded.Budget{Left: 10 * perHeader, Of: "some directories"}}
+	var err error
+	for n := 0; n < 10 && err == nil; n++ {
+		err = u.dir(&tar.Header{Typeflag: tar.TypeDir, Mode: 0o700}, fmt.Sprint(n))
+	}
+	if err == nil || !strings.Contains(err.Error(), "9: more than some directories") {
+		t.Errorf("got %v", err)
 	}
 }
 

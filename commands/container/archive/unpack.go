@@ -59,7 +59,7 @@ func Unpack(r io.Reader, root *os.Root, o Options) error {
 		return err
 	}
 	defer top.Close()
-	u := &unpacker{root: root, top: top, o: o, seen: map[string]int{}}
+	u := &unpacker{root: root, top: top, o: o, seen: map[string]int{}, names: bounded.Budget{Left: maxNames, Of: fmt.Sprintf("%d MiB of directories", maxNames>>20)}}
 	entries := tar.NewReader(r)
 	for {
 		h, err := entries.Next()
@@ -96,8 +96,14 @@ type unpacker struct {
 	dirs []*tar.Header // unpacked directories; finish sets their mode and time
 	seen map[string]int
 
-	disk bounded.Disk
+	names bounded.Budget // for dirs
+	disk  bounded.Disk
 }
+
+const (
+	maxNames  = 512 << 20 // bytes in memory for directories
+	perHeader = 512       // bytes in memory for a directory besides its name
+)
 
 // maxName is the longest path of Linux. Names in tar may be longer.
 const maxName = 4096
@@ -188,6 +194,9 @@ func (u *unpacker) dir(h *tar.Header, name string) error {
 	if i, ok := u.seen[name]; ok {
 		u.dirs[i] = last
 		return nil
+	}
+	if err := u.names.Take(int64(len(name)) + perHeader); err != nil {
+		return fmt.Errorf("%s: %w", u.o.path(name), err)
 	}
 	u.seen[name] = len(u.dirs)
 	u.dirs = append(u.dirs, last)
