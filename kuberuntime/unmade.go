@@ -1,6 +1,7 @@
 package kuberuntime
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/crishim/crishim/internal/filelock"
 	"github.com/crishim/crishim/internal/glob"
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
@@ -20,7 +22,7 @@ import (
 type Unmade struct {
 	Pod    *v1.Pod
 	State  *PodState // nil without a state file
-	Reason string    // why the sandbox is missing: FailedCreatePodSandBox or FailedMount; "" without a failure
+	Reason string    // why the sandbox is missing: FailedCreatePodSandBox, FailedMount, or the pod's end; "" if unknown
 }
 
 // FindUnmade returns recorded pods that may have no sandbox, except pods for which has returns true. It only reads
@@ -41,6 +43,10 @@ func FindUnmade(d pod.Dirs, has func(uid string) bool) (found []Unmade) {
 			u.Reason = e.Reason
 		} else if state == nil || !state.Managed {
 			continue
+		} else if state.Phase == v1.PodSucceeded {
+			u.Reason = kube.Completed
+		} else if state.Phase == v1.PodFailed {
+			u.Reason = cmp.Or(state.Reason, "Error")
 		}
 		if record, err := readRecord(d, uid); err == nil {
 			u.Pod = record.Pod

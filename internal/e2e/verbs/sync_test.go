@@ -95,3 +95,25 @@ func TestSyncShowsWhatIsNotThere(t *testing.T) {
 	stop()
 	until(`(?m)\A[^w]*web +[^w]*\z`, append([]string{"pods"}, columns...)...)
 }
+
+// TestSyncShowsTheEndOfARemovedPod: a finished pod keeps its state after its containers were removed.
+func TestSyncShowsTheEndOfARemovedPod(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[int32]string{0: "Completed", 3: "Error"} {
+		c := podTest(t)
+		directory := t.TempDir()
+		if err := os.WriteFile(filepath.Join(directory, "web.yaml"), []byte(strings.Replace(applyPod1, "spec:", "spec:\n  restartPolicy: Never", 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c.stub.AfterStart("main", func(id string) { c.stub.Exit(id, code) })
+		until, stop, _ := syncs(t, c, directory)
+		columns := []string{"pods", "--columns", "name,state"}
+		until(`(?m)^web +`+want+`$`, columns...)
+		if r := c.run("rmp", "-f", "default/web"); r.code != 0 {
+			t.Errorf("got %+v", r)
+		}
+		until(`(?m)^web +`+want+`$`, columns...)
+		until(`(?m)^State: +`+want, "describe", "web")
+		stop()
+	}
+}
