@@ -2,6 +2,7 @@ package kuberuntime
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"github.com/crishim/crishim/internal/bounded"
 	"github.com/crishim/crishim/internal/filelock"
 	"github.com/crishim/crishim/internal/glob"
+	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime/plan"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
@@ -57,6 +59,18 @@ type ContainerState struct {
 	Waiting string    `json:"waiting,omitempty"`
 	Message string    `json:"message,omitempty"`
 	NextTry time.Time `json:"nextTry,omitzero"`
+}
+
+// Ended returns the state of a finished pod in one word, whose containers the runtime may forget; "" for another pod.
+func (s *PodState) Ended() string {
+	switch {
+	case s == nil:
+	case s.Phase == v1.PodSucceeded:
+		return kube.Completed
+	case s.Phase == v1.PodFailed:
+		return cmp.Or(s.Reason, "Error")
+	}
+	return ""
 }
 
 // Container returns the state of a container by name, or nil.

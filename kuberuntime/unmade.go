@@ -1,7 +1,6 @@
 package kuberuntime
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/crishim/crishim/internal/filelock"
 	"github.com/crishim/crishim/internal/glob"
-	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
@@ -43,10 +41,8 @@ func FindUnmade(d pod.Dirs, has func(uid string) bool) (found []Unmade) {
 			u.Reason = e.Reason
 		} else if state == nil || !state.Managed {
 			continue
-		} else if state.Phase == v1.PodSucceeded {
-			u.Reason = kube.Completed
-		} else if state.Phase == v1.PodFailed {
-			u.Reason = cmp.Or(state.Reason, "Error")
+		} else {
+			u.Reason = state.Ended()
 		}
 		if record, err := readRecord(d, uid); err == nil {
 			u.Pod = record.Pod

@@ -86,6 +86,13 @@ func (x explainer) running(c plan.ContainerView) (Finding, bool) {
 			Next: []string{"crishim logs TARGET", "crishim exec -it TARGET sh"},
 		}, true
 	}
+	if started := c.Status.StartedAt; c.Init && !c.Sidecar && x.f.At.Sub(started) > time.Minute {
+		return Finding{
+			Severity: Note, Code: codeNotReady, ID: c.Status.ID, Log: x.log(c),
+			Text: name + " was started " + Ago(x.f.At, started) + " and still runs: the other containers wait for the end of this init container",
+			Next: []string{"crishim logs TARGET", "crishim exec -it TARGET sh"},
+		}, true
+	}
 	attempts := d.Status.Attempts(name)
 	if len(attempts) > 1 && c.Status.RestartCount > 0 && !attempts[1].Succeeded() && x.f.At.Sub(c.Status.StartedAt) < recently {
 		f := x.ended(c, attempts[1])

@@ -300,12 +300,12 @@ func (r Report) Names() (out []string) {
 	return out
 }
 
-// Groups groups findings of one kind whose texts differ only in numbers, such as a time or an address. Groups are ordered
-// by their first finding.
+// Groups groups findings of one kind whose texts differ only in times and addresses, not in exit statuses, images or
+// ports. Groups are ordered by their first finding.
 func Groups(findings []Finding) (groups [][]Finding) {
 	at := map[string]int{}
 	for _, f := range findings {
-		key := fmt.Sprint(f.Severity, f.Code, digits.ReplaceAllString(f.Text, "0"))
+		key := fmt.Sprint(f.Severity, f.Code, volatile.ReplaceAllString(f.Text, "0"))
 		if i, known := at[key]; known && f.Pod != "" {
 			groups[i] = append(groups[i], f)
 			continue
@@ -316,7 +316,8 @@ func Groups(findings []Finding) (groups [][]Finding) {
 	return groups
 }
 
-var digits = lazyregexp.New(`[0-9]+[a-z]?`)
+// volatile matches durations, and addresses with their ports.
+var volatile = lazyregexp.New(`\b([0-9.]+(ms|[smhd]))+\b|[0-9]+(\.[0-9]+){3}(:[0-9]+)?`)
 
 // Place is Where without the container, because the text begins with it.
 func (f Finding) Place() string {

@@ -229,8 +229,11 @@ func TestVerdicts(t *testing.T) {
 			before.StartedAt, c.StartedAt, c.RestartCount = now.Add(-2*time.Minute), now.Add(-time.Minute), 1
 			p.Status.Containers = append(p.Status.Containers, &before)
 		}, told("main", "Started", "", ""), killing(plan.ReasonStartup, "failed its startup probe"), told("main", "Started", "", "")), "warning killed-by-probe"},
-		"ended by its hook":            {recorded(137, told("main", "Started", "", ""), told("main", "FailedPostStartHook", "", "status 1"), killing(plan.ReasonPostStart, "postStart hook failed")), "error hook-failed"},
-		"stopped by its runtime":       {recorded(137, told("main", "Started", "", ""), killing("", "stopping container main")), "note stopped"},
+		"ended by its hook":      {recorded(137, told("main", "Started", "", ""), told("main", "FailedPostStartHook", "", "status 1"), killing(plan.ReasonPostStart, "postStart hook failed")), "error hook-failed"},
+		"stopped by its runtime": {recorded(137, told("main", "Started", "", ""), killing("", "stopping container main")), "note stopped"},
+		"waits for an init container": {recorded(-1, func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
+			p.Pod.Spec.InitContainers, p.Pod.Spec.Containers = p.Pod.Spec.Containers, []v1.Container{{Name: "app", Image: "app:1"}}
+		}), "note not-ready"},
 		"stopped by a user":            {recorded(137, userStopped(2*time.Minute)), "note stopped"},
 		"signalled long before":        {recorded(1, userStopped(time.Hour)), "error exited"},
 		"ended before the user's stop": {recorded(1, userStopped(0)), "error exited"},
@@ -334,6 +337,25 @@ func TestWorstFirst(t *testing.T) {
 	}
 	r := Report{Findings: Explain(f)}
 	if diff := cmp.Diff([]string{"shop/web1/main", "shop/web0/main", "shop/web/main"}, r.Names()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestGroups: findings that differ in more than times and addresses are not one.
+func TestGroups(t *testing.T) {
+	t.Parallel()
+	var findings []Finding
+	for _, text := range []string{
+		"c exited with status 1 (Error) 5s ago; it starts again in 1m30s", "c exited with status 1 (Error) 61s ago; it starts again in 2m", "c exited with status 127 (Error) 5s ago",
+		"dial tcp 10.0.0.1:8080: refused", "dial tcp 10.0.0.22:80: refused", "pull image app:1", "pull image app:2", "host port 80 is taken", "host port 81 is taken",
+	} {
+		findings = append(findings, Finding{Pod: "shop/web", Text: text})
+	}
+	var got []int
+	for _, group := range Groups(findings) {
+		got = append(got, len(group))
+	}
+	if diff := cmp.Diff([]int{2, 1, 2, 1, 1, 1, 1}, got); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,6 +36,9 @@ func facts(d *kuberuntime.Description) kube.Pod {
 	if d.State != nil {
 		p.Reason = d.State.Reason
 	}
+	if p.NoSandbox {
+		p.Reason = cmp.Or(p.Reason, d.State.Ended())
+	}
 	if e := kuberuntime.LastFailure(d.Events, ""); p.NoSandbox && e != nil && e.Container == "" {
 		p.Reason = e.Reason
 	}
@@ -58,7 +62,7 @@ func container(d *kuberuntime.Description, c plan.ContainerView) kube.Container 
 
 // removed reports whether a container of the manifest was created, was removed, and is not created again.
 func removed(d *kuberuntime.Description, c plan.ContainerView) bool {
-	if c.Status != nil || d.Managed {
+	if c.Status != nil || d.Managed && d.State.Ended() == "" {
 		return false
 	}
 	if s := d.State.Container(c.Container.Name); s != nil && s.ID != "" {
