@@ -85,7 +85,7 @@ func checkFree(path string) error {
 		return fmt.Errorf("listen on %s: %w", path, err)
 	}
 	if info.Mode()&os.ModeSocket == 0 {
-		return fmt.Errorf("listen on %s: there is something that is no socket", path)
+		return fmt.Errorf("listen on %s: the file exists and is not a socket", path)
 	}
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if errors.Is(err, syscall.ECONNREFUSED) {
@@ -154,7 +154,7 @@ func activated() (net.Listener, error) {
 		}
 		return nil, err
 	case passed[0] == nil:
-		return nil, errors.New("listen on fd://: what systemd passed accepts no connections")
+		return nil, errors.New("listen on fd://: systemd passed a socket that does not listen")
 	}
 	return passed[0], nil
 }

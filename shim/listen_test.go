@@ -145,7 +145,7 @@ func TestListenRefuses(t *testing.T) {
 	defer l.Close()
 	for name, c := range map[string]struct{ endpoint, want string }{
 		"a socket that is served":     {taken, "another process serves"},
-		"a file that is no socket":    {file, "no socket"},
+		"a file that is no socket":    {file, "is not a socket"},
 		"another kind of endpoint":    {"tcp://127.0.0.1:1", "only unix:// and fd://"},
 		"a relative path":             {"unix://s.sock", "absolute"},
 		"a path that is too long":     {filepath.Join(dir, strings.Repeat("x", 108)), "allows 107"},

@@ -71,7 +71,7 @@ func newNetworks(o Options, engine docker.Endpoint) (node.Networks, error) {
 	case PluginBridge:
 		n.Default = bridge
 	default:
-		return node.Networks{}, fmt.Errorf("network plugin %q is none of %s, %s, %s: %w",
+		return node.Networks{}, fmt.Errorf("invalid network plugin %q: must be %s, %s or %s: %w",
 			o.Network.Plugin, PluginCNI, PluginKubenet, PluginBridge, errdefs.ErrInvalidArgument)
 	}
 	return n, nil

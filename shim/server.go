@@ -77,7 +77,7 @@ func (s *server) stop(graceful, cutOff time.Duration) error {
 	case <-time.After(cutOff):
 	}
 	close(s.abandoned)
-	return errors.New("the engine has not answered all requests yet: what it was asked for may still happen")
+	return errors.New("the engine has not answered all requests: they may still take effect")
 }
 
 // interceptor converts panics and errors to status codes and logs the end of calls. It never logs messages, because

@@ -252,7 +252,7 @@ func runHelper(ctx context.Context, helper, registry string, stderr io.Writer) (
 	return types.AuthConfig{Username: login.Username, Password: login.Secret}, nil
 }
 
-var errNoAnswer = errors.New("what it printed is no credentials")
+var errNoAnswer = errors.New("its output is not in the form of credentials")
 
 type limitedBuffer struct {
 	text bytes.Buffer

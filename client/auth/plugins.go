@@ -271,7 +271,7 @@ func (ps *Plugins) run(ctx context.Context, p *plugin, image string) (*pluginAns
 	}
 	a := &pluginAnswer{}
 	if json.Unmarshal(out.text.Bytes(), a) != nil || a.Kind != "CredentialProviderResponse" { // the JSON error would quote part of the secret
-		return nil, errors.New("its answer is no CredentialProviderResponse")
+		return nil, errors.New("its answer is not a CredentialProviderResponse")
 	}
 	if a.APIVersion != p.APIVersion {
 		return nil, fmt.Errorf("invalid apiVersion in its answer: must be %s", p.APIVersion)

@@ -149,8 +149,8 @@ func TestPluginFailures(t *testing.T) {
 	}
 	for _, tt := range []struct{ name, answer, want string }{
 		{"fails", "#!/bin/sh\necho secret >&2; echo secret; exit 3\n", ": exit status 3"},
-		{"prints no JSON", "secret", ": its answer is no CredentialProviderResponse"},
-		{"prints another kind", `{"kind":"Secret"}`, ": its answer is no CredentialProviderResponse"},
+		{"prints no JSON", "secret", ": its answer is not a CredentialProviderResponse"},
+		{"prints another kind", `{"kind":"Secret"}`, ": its answer is not a CredentialProviderResponse"},
 		{"prints another version", `{"kind":"CredentialProviderResponse","apiVersion":"v2"}`, `: invalid apiVersion in its answer: must be credentialprovider.kubelet.k8s.io/v1`},
 		{"prints no key of the cache", `{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1"}`, `: invalid cacheKeyType in its answer: must be Image, Registry or Global`},
 		{"prints too much", "#!/bin/sh\nhead -c 3000000 /dev/zero\nexit 0\n", ": it printed more than 1048576 bytes"},

@@ -66,7 +66,7 @@ func (p *pods) dial(ctx context.Context, pod *corev1.Pod, line cli.NodeLine, add
 	ready := make([]byte, len(kube.RelayReady))
 	_, err := io.ReadFull(r, ready)
 	if err == nil && string(ready) != kube.RelayReady {
-		err = errors.New("its image is no crishim that has a relay")
+		err = errors.New("its image has no crishim with a relay")
 	}
 	if err != nil {
 		r.Close()

@@ -119,7 +119,7 @@ func SelectorFlag(to *client.Selector, aliases ...string) urfave.Flag {
 			err = WithHint(errors.New(syntax.Reason), "%s", syntax.Hint())
 		}
 		return selector, err
-	}, "selector", "those whose labels match `EXPRESSION`: app=web,tier!=db,env in (a,b),!old", aliases...)
+	}, "selector", "filter by labels with `EXPRESSION`: app=web,tier!=db,env in (a,b),!old", aliases...)
 }
 
 // Given reports whether flags choose something.

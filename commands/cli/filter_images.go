@@ -101,6 +101,9 @@ func parseImageFilter(text string) (f imageFilter, err error) {
 		}
 	default:
 		err = errors.New("must be dangling=BOOL, reference=REGEX, before=IMAGE or since=IMAGE")
+		if strings.Contains(text, "{{") { // docker inspect -f TEMPLATE
+			err = WithHint(err, "`-o go-template=TEMPLATE` prints fields")
+		}
 	}
 	return f, err
 }

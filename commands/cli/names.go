@@ -30,7 +30,7 @@ func (w *Within) NamespaceFlag() urfave.Flag {
 
 func (w *Within) ContainerFlag() urfave.Flag {
 	w.hasContainer = true
-	return StringFlag(&w.Container, "container", "the container `NAME` of the pod that is named", "c")
+	return StringFlag(&w.Container, "container", "container `NAME` of the pod", "c")
 }
 
 // InNamespace returns ref with the namespace, unless ref has a namespace itself.

@@ -27,7 +27,7 @@ func CheckOutput(terminal bool, path string) error {
 	switch {
 	case path == "" || path == "-":
 		if terminal {
-			return Usagef("an archive is nothing for a terminal: use -o FILE, or redirect standard output")
+			return Usagef("standard output is a terminal, which cannot show an archive: use -o FILE, or redirect standard output")
 		}
 	case IsDir(path):
 		return Invalid("output", path, "is a directory")

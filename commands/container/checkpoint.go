@@ -23,7 +23,7 @@ func NewCheckpoint(in *cli.Invocation) *cli.Verb {
 		Usage:     "checkpoint a running container",
 		ArgsUsage: "CONTAINER...",
 		Args:      cli.Containers(),
-		Description: cli.WithExamples("Asks the runtime for an archive of the container's memory and files. Needs a runtime with CRIU, which the embedded shim is not.",
+		Description: cli.WithExamples("Asks the runtime for an archive of the container's memory and files. Needs a runtime with CRIU; the embedded shim has none.",
 			"crishim checkpoint --export /tmp/web.tar web"),
 		Flags: []urfave.Flag{cli.StringFlag(&o.export, "export", "write the archive to `FILE`, an absolute path on the runtime's host", "e"), o.in.NamespaceFlag()},
 		Check: o.check,

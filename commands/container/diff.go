@@ -62,7 +62,7 @@ func (o *diffOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 	}
 	store, ok := containerd.Open(ctx, conn.ClientConn())
 	if !ok {
-		return fmt.Errorf("Unimplemented by %s: it has no call for what a container has changed", cmp.Or(conn.Version.GetRuntimeName(), conn.RuntimeEndpoint)) //nolint:staticcheck // as gRPC writes the code
+		return fmt.Errorf("Unimplemented by %s: it has no call for the changes of a container", cmp.Or(conn.Version.GetRuntimeName(), conn.RuntimeEndpoint)) //nolint:staticcheck // as gRPC writes the code
 	}
 	if !strings.HasPrefix(conn.RuntimeEndpoint, "unix:") {
 		return cli.WithHint(fmt.Errorf("the files of %s may be on another machine", conn.RuntimeEndpoint), "run crishim there")

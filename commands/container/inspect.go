@@ -29,7 +29,7 @@ func NewInspect(in *cli.Invocation) *cli.Verb {
 		ArgsUsage: "[CONTAINER...]",
 		Args:      cli.Containers(),
 		Description: cli.WithExamples("Containers by name, pod/container or id; without arguments those that the filters choose, running ones unless --all.\nOne container is an object, several are an array.",
-			"crishim inspect web", "crishim inspect web -o jsonpath='{.status.state}'", "crishim inspect --all -q"),
+			"crishim inspect web", "crishim inspect web -o jsonpath='{.status.state}'", "crishim inspect web -o go-template='{{.status.exitCode}}'", "crishim inspect --all -q"),
 		Flags: slices.Concat(o.view.Flags(), o.filter.ContainerFlags(in), []urfave.Flag{cli.AttemptFlag(&o.attempt), cli.DetailsFlag(&o.quiet)}),
 		Check: o.check,
 		RunOn: o.run,

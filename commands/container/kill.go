@@ -35,7 +35,7 @@ func NewKill(in *cli.Invocation) *cli.Verb {
 		ArgsUsage: "CONTAINER...",
 		Args:      cli.Containers("running"),
 		Description: cli.WithExamples("Sends a signal to the first process of containers: KILL, which ends them at once, or another one, which it may\n"+
-			"handle or ignore. A paused container gets it when it goes on, which KILL and its stop signal make it do.",
+			"handle or ignore. A paused container gets the signal once it is unpaused. KILL and the container's stop signal unpause it.",
 			"crishim kill web", "crishim kill -s HUP web", "crishim kill -s USR1 --selector app=web"),
 		Flags: []urfave.Flag{
 			signal,

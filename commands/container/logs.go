@@ -118,7 +118,7 @@ func (o *logsOptions) check(in *cli.Invocation, c *urfave.Context) error {
 		return cli.Usagef("--container and --all-containers: choose one")
 	}
 	if o.restarts && (o.previous || o.attempt != nil) {
-		return cli.Usagef("--follow-restarts cannot go with --previous or --attempt, which name one attempt")
+		return cli.Usagef("--follow-restarts contradicts --previous and --attempt, which name one attempt")
 	}
 	if o.filter.Given() {
 		o.filter.All = true

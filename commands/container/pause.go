@@ -27,8 +27,8 @@ func NewPause(in *cli.Invocation) *cli.Verb {
 		Usage:     "freeze the processes of containers",
 		ArgsUsage: "CONTAINER...",
 		Args:      cli.Containers("running"),
-		Description: cli.WithExamples("Freezes all processes of containers, without their notice, until crishim unpause. A paused container\n"+
-			"is a running one for CRI, and Paused in ps: stop and rm -f end it, exec in it fails. With crishim's dockershim only.",
+		Description: cli.WithExamples("Freezes all processes of containers until crishim unpause. CRI reports a paused container as running,\n"+
+			"ps shows Paused. stop and rm -f end it; exec in it fails. With crishim's dockershim only.",
 			"crishim pause web", "crishim pause --selector app=web"),
 		Flags: o.flags(),
 		Check: o.Check,

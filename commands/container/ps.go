@@ -28,7 +28,7 @@ func NewPs(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Name:  "ps",
 		Usage: "list containers",
-		Description: cli.WithExamples("Running containers, newest first; --all, --state, --latest and --last choose others. Of those that have ended STATE has exit status, reason and age.",
+		Description: cli.WithExamples("Running containers, newest first; --all, --state, --latest and --last choose others. STATE of an ended container has its exit status, reason and age.",
 			"crishim ps", "crishim ps --filter status=exited", "crishim ps -a --name '^web'", "crishim ps -a --columns name,exit,reason,finished", "crishim ps -q --pod web", "crishim ps --all -o json"),
 		Flags: slices.Concat(o.view.ListFlags(output.ContainerColumns), o.filter.ContainerFlags(in), []urfave.Flag{
 			o.filter.DockerFlag("containers", "created", "running", "exited", "unknown"),

@@ -27,10 +27,10 @@ func NewStats(in *cli.Invocation) *cli.Verb {
 		ArgsUsage: "[CONTAINER...]",
 		Args:      cli.Containers(),
 		Description: cli.WithExamples("CPU in per cent of one core between two samples, memory, disk, network of the pod, block I/O and processes of running containers; "+
-			"- is not known to the runtime. Machine formats are one sample as the runtime gives it.",
+			"- is unknown to the runtime. JSON and YAML are one sample of the runtime, unchanged.",
 			"crishim stats", "crishim stats web mypod", "crishim stats --pod web -o wide", "crishim stats -o json"),
 		Flags: append(o.Flags(output.StatsColumns),
-			cli.BoolFlag(&o.all, "all", "show containers that use nothing too, such as exited ones", "a"),
+			cli.BoolFlag(&o.all, "all", "also show containers that use nothing, such as exited ones", "a"),
 			cli.StringFlag(&o.pod, "pod", "show containers of `POD`: name, namespace/name or id", "p"),
 		),
 		Check: o.Check,

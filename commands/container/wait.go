@@ -45,10 +45,10 @@ func NewWait(in *cli.Invocation) *cli.Verb {
 		Usage:     "wait until containers or pods are in a state",
 		ArgsUsage: "TARGET...",
 		Args:      cli.AnyOf(cli.Pods, cli.Containers()),
-		Description: cli.WithExamples("Waits for all targets. The states are running, exited, removed; for pods ready, notready, removed;\n"+
-			"a pod is ready by the probes that sync or apply make, of which wait makes an attempt where they have ended; without probes when all its containers run;\n"+
-			"image=REF waits for an image instead, log=REGEX for a line in a container's log. A target that does not exist yet is waited for,\n"+
-			"with a message on stderr, but not with exited and notready. With exited the exit status of each is printed.\n"+
+		Description: cli.WithExamples("Waits for all targets. States of containers are running, exited, removed; of pods ready, notready, removed.\n"+
+			"image=REF waits for an image instead, log=REGEX for a line in a container's log. A pod is ready by the probes of sync or apply; if\n"+
+			"neither runs, wait probes itself. A pod without probes is ready when all its containers run. If a target does not exist yet, wait prints a\n"+
+			"message on stderr and waits for it, except with exited and notready. With exited the exit status of each is printed.\n"+
 			"kubectl's condition=Ready, condition=Ready=false and delete are ready, notready and removed.",
 			"crishim wait web", "crishim wait --for running --timeout 30s web", "crishim wait --for ready mypod", "crishim wait --for=condition=Ready pod/mypod",
 			"crishim wait --exit-code job", "crishim wait --for log=hello web"),

@@ -30,7 +30,7 @@ func NewHistory(in *cli.Invocation) *cli.Verb {
 		Usage:     "show how an image was built",
 		ArgsUsage: "IMAGE",
 		Args:      cli.First(cli.Images, nil),
-		Description: cli.WithExamples("The steps of its build, the last one first. Sizes are those of unpacked layers, where the runtime tells them.",
+		Description: cli.WithExamples("The steps of its build, the last one first. Sizes are those of unpacked layers, if the runtime reports them.",
 			"crishim history busybox", "crishim history --no-trunc -o json busybox"),
 		Flags:  o.TableFlags(output.HistoryColumns),
 		Images: true,
@@ -73,7 +73,7 @@ func (o *historyOptions) run(ctx context.Context, printer *cli.Printer, conn *cl
 	}
 	var config imageConfig
 	if err := json.Unmarshal([]byte(res.GetInfo()["info"]), &config); err != nil || len(config.Spec.RootFS.DiffIDs)+len(config.Spec.History) == 0 {
-		return fmt.Errorf("Unimplemented by %s: it does not tell how %s was built", pullStore{conn}.runtime(), cli.Quote(o.image)) //nolint:staticcheck // as gRPC writes the code
+		return fmt.Errorf("Unimplemented by %s: it does not report the history of %s", pullStore{conn}.runtime(), cli.Quote(o.image)) //nolint:staticcheck // as gRPC writes the code
 	}
 	return output.History(printer.Out, config.steps(func() []int64 { return layerSizes(ctx, conn, config.Spec.RootFS.DiffIDs) }), o.Options)
 }

@@ -34,15 +34,15 @@ func NewLoad(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Name:  "load",
 		Usage: "load images from a tar archive",
-		Description: cli.WithExamples("Takes OCI layouts and docker's archives, plain or compressed by gzip or zstd. Everything in the archive is checked first, and nothing is\n"+
-			"loaded of one with a fault. What is not a plain file is kept in a nameless file in TMPDIR or /var/tmp meanwhile. A kubelet sees the images\n"+
+		Description: cli.WithExamples("Takes OCI layouts and docker's archives, plain or compressed by gzip or zstd. The whole archive is checked\n"+
+			"before anything is loaded. Input that is not a plain file is stored in TMPDIR or /var/tmp meanwhile. A kubelet sees the images\n"+
 			"at once. On containerd an image for other platforms than the node's is refused, unless --platform asks for it. A runtime that is neither\n"+
 			"Docker nor containerd pulls the images from a registry on loopback, and knows them by its address.",
 			"crishim load -i busybox.tar", "zcat images.tar.gz | crishim load", "crishim load -i layout.tar --as example.com/app:v1"),
 		Flags: []urfave.Flag{
 			cli.StringFlag(&o.input, "input", "read from `FILE` instead of standard input", "i"),
 			cli.StringFlag(&o.as, "as", "`NAME` of the image in place of the archive's"),
-			o.platforms.flag("load only what is for"),
+			o.platforms.flag("load only images for"),
 			cli.BoolFlag(&o.force, "force", "replace also the images that the runtime needs", "f"),
 			cli.BoolFlag(&o.quiet, "quiet", "print the images' ids only", "q"),
 		},
@@ -70,7 +70,7 @@ func (o *loadOptions) check(in *cli.Invocation, c *urfave.Context) error {
 		o.as = name
 	}
 	if (o.input == "" || o.input == "-") && in.InTerminal {
-		return cli.Usagef("no archive on a terminal: use -i FILE, or redirect standard input")
+		return cli.Usagef("standard input is a terminal: use -i FILE, or redirect it")
 	}
 	return o.platforms.check()
 }

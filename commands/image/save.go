@@ -40,7 +40,7 @@ func NewSave(in *cli.Invocation) *cli.Verb {
 		Flags: []urfave.Flag{
 			cli.StringFlag(&o.output, "output", "write to `FILE` instead of standard output", "o"),
 			cli.WordFlag(&o.format, []string{string(imagefile.OCI), string(imagefile.Docker)}, "format", "`FORMAT` of the archive: oci or docker"),
-			o.platforms.flag("save only what is for"),
+			o.platforms.flag("save only images for"),
 			cli.BoolFlag(&o.quiet, "quiet", "do not show progress", "q"),
 		},
 		Images: true,

@@ -141,7 +141,7 @@ type platformFlag struct {
 }
 
 func (p *platformFlag) flag(what string) urfave.Flag {
-	return cli.StringFlag(&p.text, "platform", what+" `OS/ARCH` (default all platforms that are there)")
+	return cli.StringFlag(&p.text, "platform", what+" `OS/ARCH` (default all platforms)")
 }
 
 func (p *platformFlag) check() (err error) {

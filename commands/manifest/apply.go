@@ -47,7 +47,7 @@ func NewApply(in *cli.Invocation) *cli.Verb {
 		ArgsUsage: "[FILE...]",
 		Args:      cli.Files,
 		Description: cli.WithExamples("Reads Pods, Deployments and other workloads with the ConfigMaps, Secrets and claims they use, and brings the pods up: volumes, sandbox, init containers, sidecars, hooks. "+
-			"A new image restarts its container; any other change replaces the pod. No process stays behind to restart what ends: crishim sync does that.",
+			"A new image restarts its container; any other change replaces the pod. apply does not restart containers after it has ended: crishim sync does.",
 			"crishim apply -f web.yaml", "crishim apply --wait -f pods/", "crishim apply --wait=ready -f job.yaml", "crishim apply --dry-run -f web.yaml"),
 		Flags: slices.Concat([]urfave.Flag{
 			manifestFlag(&o.files),

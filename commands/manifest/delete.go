@@ -352,7 +352,7 @@ func podNames(verb string, in cli.Within, pods []*pod.Pod, names []string) ([]st
 	}
 	for _, p := range pods {
 		if p.Name == names[0] {
-			return nil, cli.WithHint(fmt.Errorf("%s may be the pod of that name, or only say that pods are meant", cli.Quote(names[0])), "name the pod %s, or leave the word out", p.FullName())
+			return nil, cli.WithHint(fmt.Errorf("%s can be the name of a pod or the word for pods", cli.Quote(names[0])), "name the pod %s, or leave the word out", p.FullName())
 		}
 	}
 	return names[1:], nil

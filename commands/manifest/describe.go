@@ -37,7 +37,7 @@ func NewDescribe(in *cli.Invocation) *cli.Verb {
 		Usage:     "show pods with their containers, mounts, events and last log lines",
 		ArgsUsage: "[NAMESPACE/]NAME...",
 		Args:      cli.Pods,
-		Description: cli.WithExamples("Shows why a pod does not run or is not ready, and what it is. Pods of apply and sync are known with their manifest and their events; of others, what runs is shown.",
+		Description: cli.WithExamples("Shows the state of a pod, its containers and mounts, and why it does not run or is not ready. Pods of apply and sync also have their manifest and events.",
 			"crishim describe web", "crishim describe pod web", "crishim describe -o yaml team/web"),
 		Flags: append(o.view.Flags(), o.in.NamespaceFlag()),
 		Check: o.check,

@@ -25,7 +25,7 @@ func NewGC(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Name:  "gc",
 		Usage: "remove dead containers and sandboxes, leftover directories, unused images",
-		Description: cli.WithExamples("Follows the kubelet's policies. What runs is never touched, nor is the last attempt of a container of a pod that is still there. "+
+		Description: cli.WithExamples("Follows the kubelet's policies. Running containers stay, and so does the last attempt of each container of an existing pod. "+
 			"Images go only when the disk is fuller than --image-high. Log directories go with the pods of apply and sync; rmp removes the logs of other pods, such as pods of runp.",
 			"crishim gc --dry-run", "crishim gc --dead-pods --max-per-container 0"),
 		Flags: append([]urfave.Flag{

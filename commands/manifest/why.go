@@ -36,9 +36,9 @@ func NewWhy(in *cli.Invocation) *cli.Verb {
 		Usage:     "say why pods and containers do not run as they should",
 		ArgsUsage: "[POD|CONTAINER...]",
 		Args:      cli.AnyOf(cli.Pods, cli.Containers()),
-		Description: cli.WithExamples("Says why a pod or container does not run or is not ready, what that is concluded from, and what to type next; one line where all is well. "+
-			"\"Probably\" marks what is inferred. Nothing is concluded from what a container prints. Without arguments, lists everything on the node that is not well, the worst first.\n\n"+
-			"The codes of -o json, of which none changes: "+strings.Join(codes, ", ")+".",
+		Description: cli.WithExamples("Prints why a pod or container does not run or is not ready, the evidence, and the next command; one line if all is well. "+
+			"\"Probably\" marks a conclusion without proof. The output of containers is no evidence. Without arguments, lists all problems of the node, the worst first.\n\n"+
+			"The codes of -o json, which never change: "+strings.Join(codes, ", ")+".",
 			"crishim why", "crishim why web", "crishim why -o json web"),
 		Flags: append(o.view.Flags(), o.in.NamespaceFlag(),
 			cli.BoolFlag(&o.exitCode, "exit-code", "exit with status 1 if there is an error; warnings and notes do not count")),

@@ -36,8 +36,8 @@ func NewDf(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Name:  "df",
 		Usage: "show what takes up disk, and what could be freed",
-		Description: cli.WithExamples("Images, and what containers have written, by the runtime's own figures; what it does not tell is -. Only the files of logs and of pods' volumes\n"+
-			"are counted here, up to 100000 in a directory. `docker system df` shows the build cache and the volumes of Docker itself.\n"+
+		Description: cli.WithExamples("Sizes of images and of the files that containers have written are the runtime's; - is unknown. crishim itself measures logs and volumes of\n"+
+			"pods, up to 100000 files in a directory. `docker system df` shows the build cache and the volumes of Docker itself.\n"+
 			"`crishim rmi --prune` frees images, `rm` containers that have ended, `gc` what is left of pods.",
 			"crishim df", "crishim df -v --sort -size", "crishim df -o json"),
 		Flags: append(o.TableFlags(output.DiskColumns), []urfave.Flag{

@@ -37,12 +37,12 @@ func NewDump(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Name:  "dump",
 		Usage: "collect what a bug report needs in one archive",
-		Description: cli.WithExamples("Writes a .tar.gz, readable by you alone, with bundle.json and an index.html that opens without a network. A part that does not answer in time is\n"+
-			"in it with its error, so that it works on a node of which half is broken. Nothing is changed.\n\n"+
-			"It tells what is known to be harmless: names, states, times, exit statuses, resources, paths of mounts, ports, names of environment variables, the first word of\n"+
+		Description: cli.WithExamples("Writes a .tar.gz, readable by you alone, with bundle.json and an index.html that opens without a network. If a part of the\n"+
+			"node does not answer in time, the archive has the error instead. dump changes nothing.\n\n"+
+			"The archive has only data that is known to be harmless: names, states, times, exit statuses, resources, paths of mounts, ports, names of environment variables, the first word of\n"+
 			"a command, keys of labels and annotations, versions, conditions, the runtime's own error texts, and known keys of configuration files.\n"+
 			"Logs have the unchanged output of containers, by default the last lines of each container that failed or was restarted.\n"+
-			"Sentences that may quote a container or a manifest, as the messages of events, are in it with --logs all only.",
+			"Text that may quote a container or a manifest, such as the messages of events, is added by --logs all only.",
 			"crishim dump", "crishim dump --logs none", "crishim dump --logs all --tail 1000 -o node1.tar.gz", "crishim dump -o - | ssh laptop 'cat > node1.tar.gz'"),
 		Flags: []urfave.Flag{
 			cli.StringFlag(&o.output, "output", "write to `FILE`, - for standard output (default crishim-dump-HOST-TIME.tar.gz)", "o"),

@@ -36,7 +36,7 @@ func (s *search) byPort(ctx context.Context, t whoTarget) ([]output.Owner, error
 	}
 	if rows = append(forwards, rows...); len(rows) > 0 {
 		if s.failed != nil {
-			return rows, fmt.Errorf("which ports are forwarded to pods is not known: %w", s.failed)
+			return rows, fmt.Errorf("the forwarded ports of pods are unknown: %w", s.failed)
 		}
 		return rows, nil
 	}
@@ -48,7 +48,7 @@ func (s *search) byPort(ctx context.Context, t whoTarget) ([]output.Owner, error
 		err = permission(err)
 	}
 	if s.failed != nil {
-		err = cli.Join(err, fmt.Errorf("which ports are forwarded to pods is not known: %w", s.failed))
+		err = cli.Join(err, fmt.Errorf("the forwarded ports of pods are unknown: %w", s.failed))
 	}
 	return nil, err
 }
@@ -104,7 +104,7 @@ func (s *search) forwards(ctx context.Context, t whoTarget) (rows []output.Owner
 	}
 	details, err := cli.PodDetails(ctx, s.conn, ready, (*runtimeapi.PodSandbox).GetId, true)
 	if err != nil {
-		s.printer.Warn("which ports are forwarded to some pods is not known: %w", err)
+		s.printer.Warn("the forwarded ports of some pods are unknown: %w", err)
 	}
 	for id, status := range details {
 		for _, m := range output.SandboxPorts(status) {

@@ -29,8 +29,8 @@ func NewPods(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Name:  "pods",
 		Usage: "list pods",
-		Description: cli.WithExamples("Pod sandboxes in every state, newest first. READY counts the containers that run, and in pods of sync and apply those that are ready (?: they are not probed any more), STATE is the pod's by its containers, SANDBOX the sandbox's own. "+
-			"The CRI does not tell init containers from others: those that ended well before another was created are not counted.",
+		Description: cli.WithExamples("Pod sandboxes in every state, newest first. READY counts running containers; in pods of sync and apply, ready ones (?: nothing probes them now). STATE is the state of the pod, SANDBOX that of its sandbox. "+
+			"CRI does not mark init containers: a container that succeeded before another was created is not counted.",
 			"crishim pods", "crishim pods --state ready -q", "crishim pods -n kube-system -o wide"),
 		Flags: slices.Concat(o.view.ListFlags(output.PodColumns), o.filter.PodFlags(in), []urfave.Flag{
 			o.filter.DockerFlag("pods", "ready", "notready"),

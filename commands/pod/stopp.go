@@ -19,7 +19,7 @@ func NewStopp(in *cli.Invocation) *cli.Verb {
 		Usage:       "stop pods",
 		ArgsUsage:   "POD...",
 		Args:        cli.Pods,
-		Description: cli.WithExamples("Stops the containers of pods and removes their networks. That a pod is stopped already is no error.", "crishim stopp web", "crishim stopp --selector app=web --dry-run"),
+		Description: cli.WithExamples("Stops the containers of pods and removes their networks. If a pod is stopped already, that is a success.", "crishim stopp web", "crishim stopp --selector app=web --dry-run"),
 		Flags:       []urfave.Flag{cli.SelectorFlag(&o.Selector, "l"), o.NamespaceFlag(), o.DryRunFlag("stopped")},
 		Check:       o.Check,
 		RunOn:       o.run,

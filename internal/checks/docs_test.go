@@ -195,8 +195,8 @@ func TestEveryFileOfThePagesExists(t *testing.T) {
 	}
 }
 
-// TestArchitecturePageNamesWhatExists checks docs/architecture.md: each verb and each RPC is on it once, with the
-// file that has it.
+// TestArchitecturePageNamesWhatExists checks docs/architecture.md: each verb is on it once with its file, each RPC with
+// its directory.
 func TestArchitecturePageNamesWhatExists(t *testing.T) {
 	text := test.Page(t, "docs/architecture.md")
 	section := func(title string) string {
@@ -207,7 +207,7 @@ func TestArchitecturePageNamesWhatExists(t *testing.T) {
 		s, _, _ = strings.Cut(s, "\n## ")
 		return s
 	}
-	// A row is a directory and what is in it; what stands before a colon is the file of what follows.
+	// A row is a directory and its verbs or RPCs. The name before a colon is the file of the following verbs.
 	check := func(title string, want []string, file func(what string) string, has func(source, what string) bool) {
 		var named []string
 		for _, row := range cells(section(title)) {
@@ -222,9 +222,12 @@ func TestArchitecturePageNamesWhatExists(t *testing.T) {
 				for what := range strings.SplitSeq(list, ", ") {
 					path := strings.Trim(row[0], "`") + cmp.Or(strings.Trim(where, "`"), file(what))
 					named = append(named, what)
-					source, err := os.ReadFile(path)
-					if err != nil || !has(string(source), what) {
-						t.Errorf("%s is not in %s (%v)", what, path, err)
+					files := []string{path}
+					if strings.HasSuffix(path, "/") {
+						files, _ = filepath.Glob(path + "*.go")
+					}
+					if !slices.ContainsFunc(files, func(file string) bool { return has(test.Page(t, file), what) }) {
+						t.Errorf("%s is not in %s", what, path)
 					}
 				}
 			}
@@ -264,7 +267,7 @@ func TestPagesExistInALimit(t *testing.T) {
 	for _, name := range all {
 		size += len(test.Page(t, name))
 	}
-	if limit := 84_000; size > limit {
+	if limit := 82_500; size > limit {
 		t.Errorf("docs/*.md have %d bytes, limit %d: shorten some", size, limit)
 	}
 }

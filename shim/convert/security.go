@@ -49,7 +49,7 @@ func securityProfile(p *runtimeapi.SecurityProfile, text string, unset runtimeap
 		case strings.HasPrefix(text, prefix):
 			p.ProfileType, p.LocalhostRef = runtimeapi.SecurityProfile_Localhost, text
 		default:
-			return nil, fmt.Errorf("%q is none of runtime/default, unconfined, localhost/...: %w", text, errdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("invalid seccomp profile %q: must be runtime/default, unconfined or localhost/...: %w", text, errdefs.ErrInvalidArgument)
 		}
 	}
 	ref := strings.TrimPrefix(p.GetLocalhostRef(), prefix)
@@ -161,7 +161,7 @@ func capabilityNames(names []string) ([]string, error) {
 	for _, name := range names {
 		short := shortName(name)
 		if short == "" || strings.Trim(short, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") != "" {
-			return nil, fmt.Errorf("capability %q is no name of one: %w", name, errdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("invalid capability %q: must be a name such as NET_ADMIN: %w", name, errdefs.ErrInvalidArgument)
 		}
 		if !slices.Contains(out, short) {
 			out = append(out, short)
@@ -240,5 +240,5 @@ func RuntimeHandler(name string, info system.Info) (string, error) {
 	if name == "" || name == "docker" {
 		return "", nil
 	}
-	return "", fmt.Errorf("runtime handler %q is none of the engine's runtimes: %w", name, errdefs.ErrInvalidArgument)
+	return "", fmt.Errorf("the engine has no runtime for handler %q: %w", name, errdefs.ErrInvalidArgument)
 }

@@ -38,7 +38,7 @@ func RequestedUser(sc *runtimeapi.LinuxContainerSecurityContext, imageUser strin
 	}
 	for _, g := range w.Groups {
 		if g < 0 || g > maxID {
-			return w, fmt.Errorf("supplemental group %d is no group's number: %w", g, errdefs.ErrInvalidArgument)
+			return w, fmt.Errorf("invalid supplemental group %d: must be from 0 to 2147483647: %w", g, errdefs.ErrInvalidArgument)
 		}
 	}
 	uid, gid := sc.GetRunAsUser(), sc.GetRunAsGroup()
@@ -48,7 +48,7 @@ func RequestedUser(sc *runtimeapi.LinuxContainerSecurityContext, imageUser strin
 	case gid != nil && uid == nil && sc.GetRunAsUsername() == "":
 		return w, fmt.Errorf("run_as_group is specified without a run_as_user: %w", errdefs.ErrInvalidArgument)
 	case uid.GetValue() < 0 || uid.GetValue() > maxID || gid.GetValue() < 0 || gid.GetValue() > maxID:
-		return w, fmt.Errorf("user %d or group %d is no number of one: %w", uid.GetValue(), gid.GetValue(), errdefs.ErrInvalidArgument)
+		return w, fmt.Errorf("invalid user %d or group %d: must be from 0 to 2147483647: %w", uid.GetValue(), gid.GetValue(), errdefs.ErrInvalidArgument)
 	}
 	switch {
 	case uid != nil:

@@ -157,7 +157,7 @@ func (s *Service) askSize(ctx context.Context, id string) (layerSize, error) {
 		return layerSize{}, fmt.Errorf("size of container %s: %w", id, err)
 	}
 	if c.ContainerJSONBase == nil || c.SizeRw == nil {
-		return layerSize{}, fmt.Errorf("size of container %s: the engine does not say it: %w", id, errdefs.ErrNotFound)
+		return layerSize{}, fmt.Errorf("size of container %s: the engine does not report it: %w", id, errdefs.ErrNotFound)
 	}
 	info, err := s.engine.Info(ctx)
 	if err != nil {

@@ -32,7 +32,7 @@ type Images struct {
 func ReadImages(ctx context.Context, conn *client.Conn, list []*runtimeapi.Image, times bool) (*Images, error) {
 	i, held, err := readImages(ctx, conn, list, times)
 	if err != nil {
-		return nil, fmt.Errorf("what images take of the disk: %w", err)
+		return nil, fmt.Errorf("disk usage of images: %w", err)
 	}
 	i.count(held)
 	return i, nil

@@ -296,7 +296,7 @@ func TestWhoWithoutARuntime(t *testing.T) {
 	c := &commandTest{t: t, vars: map[string]string{}}
 	r := c.run("who", ":1")
 	lines := strings.Split(r.err, "\n")
-	if r.code != 1 || lines[0] != "crishim: :1: nothing listens on port 1" || !strings.HasPrefix(lines[1], "crishim: :1: which ports are forwarded to pods is not known: ") {
+	if r.code != 1 || lines[0] != "crishim: :1: nothing listens on port 1" || !strings.HasPrefix(lines[1], "crishim: :1: the forwarded ports of pods are unknown: ") {
 		t.Errorf("got %+v", r)
 	}
 }

@@ -326,7 +326,7 @@ func TestLogsOfOneAttemptOnlyEndWithIt(t *testing.T) {
 	c.run("logs", "-f", "-p", "app").want(t, 0, "first\n", "")
 	c.run("--compat=crictl", "logs", "-f", first).want(t, 0, "first\n", "")
 	c.run("logs", "-f", first).want(t, 0, "first\nsecond\n", "")
-	c.run("logs", "-p", "--follow-restarts", "app").want(t, 2, "", "crishim: --follow-restarts cannot go with --previous or --attempt, which name one attempt\nusage: crishim logs [options] CONTAINER...\n")
+	c.run("logs", "-p", "--follow-restarts", "app").want(t, 2, "", "crishim: --follow-restarts contradicts --previous and --attempt, which name one attempt\nusage: crishim logs [options] CONTAINER...\n")
 }
 
 // Pods of one name in two namespaces are told apart.

@@ -190,6 +190,9 @@ func TestHintsForFlags(t *testing.T) {
 		"-r docker ps":                    "did you mean docker://?",
 		"-r containerd ps":                "did you mean unix:///run/containerd/containerd.sock?",
 		"run -v data:/x busybox":          "`-v ./data:/x` is a directory in the current directory",
+		"inspect -f {{.State}} web":       "`crishim inspect -o go-template=TEMPLATE` or `-o jsonpath=TEMPLATE` prints fields; `-o json` shows their names",
+		"inspecti -f {{.Id}} busybox":     "`-o go-template=TEMPLATE` prints fields",
+		"run --net host busybox":          "`crishim run --network host IMAGE` shares the host's network",
 		"get pods -A":                     "`crishim pods` lists pods, `crishim ps` their containers",
 		"top pod web":                     "`crishim statsp` shows what pods use, `crishim exec CONTAINER ps` the processes of a container",
 	} {

@@ -26,7 +26,7 @@ func CheckHairpin(mode string) error {
 	case "", HairpinNone, hairpinVeth, hairpinPromiscuous:
 		return nil
 	}
-	return fmt.Errorf("hairpin mode %q is none of %s, %s, %s: %w", mode, HairpinNone, hairpinVeth, hairpinPromiscuous, errdefs.ErrInvalidArgument)
+	return fmt.Errorf("invalid hairpin mode %q: must be %s, %s or %s: %w", mode, HairpinNone, hairpinVeth, hairpinPromiscuous, errdefs.ErrInvalidArgument)
 }
 
 // Kubenet is kubenet, a former built-in network of the kubelet, made of the standard plugins.
