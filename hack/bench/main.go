@@ -137,7 +137,7 @@ func burstInTurn(ctx context.Context, runs int, endpoint string, pods, clients i
 
 // rhythmInTurn lists pods and containers once a second and asks for the statistics of all containers every ten seconds,
 // as a kubelet does. The peer is a shim that answers from the engine's list and, for statistics, from an inspection and
-// a reading of each container; its processor time is that of the engine and of this process.
+// a reading of each container; its processor time is the sum of the engine and this process.
 func rhythmInTurn(ctx context.Context, seconds int, endpoint string) error {
 	conn, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -56,7 +56,7 @@ type cronJob struct {
 	Status json.RawMessage `json:"status"`
 }
 
-// RuntimeClass is that of node/v1. Overhead and scheduling have no effect here.
+// RuntimeClass is the type of node/v1. Overhead and scheduling have no effect here.
 type RuntimeClass struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta `json:"metadata"`
