@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 
 	urfave "github.com/urfave/cli/v2"
 
@@ -12,12 +13,13 @@ import (
 type App struct {
 	*urfave.App
 	parts
-	args map[string]Args // by the verb's name
+	groups []Group
+	args   map[string]Args // by the verb's name
 }
 
 // NewApp builds new commands for each command line, because urfave's commands remember parsed values.
 func NewApp(p *Process, compat bool, groups []Group) *App {
-	app := &App{args: map[string]Args{}, parts: newParts(p, compat)}
+	app := &App{groups: groups, args: map[string]Args{}, parts: newParts(p, compat)}
 	app.App = &urfave.App{
 		Name:                      "crishim",
 		HelpName:                  "crishim",
@@ -36,20 +38,41 @@ func NewApp(p *Process, compat bool, groups []Group) *App {
 	app.OnUsageError = func(_ *urfave.Context, err error, _ bool) error {
 		return argv.AddUsage("crishim "+app.UsageText, flagComplaint(app.Flags, err))
 	}
-	for _, group := range groups {
-		for _, verb := range group.Verbs {
-			v := verb(app.in)
-			app.args[v.Name] = v.Args
-			app.Commands = append(app.Commands, app.command(v, "crishim ", group.Title))
+	return app
+}
+
+// WithAllVerbs builds every verb, for the pages that describe them.
+func (app *App) WithAllVerbs() *App {
+	for _, group := range app.groups {
+		for _, e := range group.Verbs {
+			app.verb(e.Names[0])
 		}
 	}
 	return app
 }
 
-func (app *App) command(v *Verb, parent, category string) *urfave.Command {
-	usage := parent + v.Name + " [options] " + v.ArgsUsage
+// verb returns the command of a verb, which it builds if necessary, or nil if there is no verb of that name.
+func (app *App) verb(name string) *urfave.Command {
+	if c := app.Command(name); c != nil {
+		return c
+	}
+	for _, group := range app.groups {
+		for _, e := range group.Verbs {
+			if slices.Contains(e.Names, name) {
+				v := e.Build(app.in)
+				app.args[e.Names[0]] = v.Args
+				app.Commands = append(app.Commands, app.command(e.Names, v, "crishim ", group.Title))
+				return app.Command(name)
+			}
+		}
+	}
+	return nil
+}
+
+func (app *App) command(names []string, v *Verb, parent, category string) *urfave.Command {
+	usage := parent + names[0] + " [options] " + v.ArgsUsage
 	c := &urfave.Command{
-		Name: v.Name, Aliases: v.Aliases, Usage: v.Usage, ArgsUsage: v.ArgsUsage, Description: v.Description,
+		Name: names[0], Aliases: names[1:], Usage: v.Usage, ArgsUsage: v.ArgsUsage, Description: v.Description,
 		Category: category, Flags: append(v.Flags, helpFlag()), HideHelp: true,
 	}
 	c.OnUsageError = func(_ *urfave.Context, err error, _ bool) error {
@@ -57,7 +80,7 @@ func (app *App) command(v *Verb, parent, category string) *urfave.Command {
 	}
 	c.Action = func(ctx *urfave.Context) error { return argv.AddUsage(usage, app.act(ctx, v)) }
 	for _, sub := range v.Subcommands {
-		c.Subcommands = append(c.Subcommands, app.command(sub, parent+v.Name+" ", ""))
+		c.Subcommands = append(c.Subcommands, app.command(sub.Names, sub.Build(app.in), parent+names[0]+" ", ""))
 	}
 	return c
 }
@@ -81,20 +104,26 @@ func (app *App) act(c *urfave.Context, v *Verb) error {
 // lines of a process would race.
 func helpFlag() urfave.Flag { return BoolFlag(new(bool), "help", "show help", "h") }
 
-// Table returns the flags and commands of the program for argv.
-func (app *App) Table() *argv.Command {
-	return &argv.Command{Flags: func() argv.Flags { return tableOf(app.Flags) }, Commands: tables(app.Commands)}
-}
-
-func tables(commands []*urfave.Command) []argv.Command {
-	all := make([]argv.Command, len(commands))
-	for i, c := range commands {
-		all[i] = argv.Command{
-			Names: c.Names(), ArgsUsage: c.ArgsUsage,
-			Flags: func() argv.Flags { return tableOf(c.Flags) }, Commands: tables(c.Subcommands),
+// Table returns the flags and verbs of the program for argv.
+func (app *App) Table() *argv.Program {
+	p := &argv.Program{Flags: tableOf(app.Flags), Verb: func(name string) *argv.Command { return tableOfCommand(app.verb(name)) }}
+	for _, group := range app.groups {
+		for _, e := range group.Verbs {
+			p.Names = append(p.Names, e.Names...)
 		}
 	}
-	return all
+	return p
+}
+
+func tableOfCommand(c *urfave.Command) *argv.Command {
+	if c == nil {
+		return nil
+	}
+	table := &argv.Command{Names: c.Names(), ArgsUsage: c.ArgsUsage, Flags: tableOf(c.Flags)}
+	for _, sub := range c.Subcommands {
+		table.Commands = append(table.Commands, tableOfCommand(sub))
+	}
+	return table
 }
 
 func tableOf(flags []urfave.Flag) argv.Flags {

@@ -95,7 +95,7 @@ func (c *completer) read(words []string) {
 		case c.command != nil:
 			c.args = append(c.args, word)
 		default:
-			if c.command = c.app.Command(word); c.command == nil {
+			if c.command = c.app.verb(word); c.command == nil {
 				c.verb, c.args = word, words[i+1:]
 				return
 			}
@@ -146,8 +146,10 @@ func (c *completer) candidates(ctx context.Context) []candidate {
 
 func (c *completer) verbs() []candidate {
 	out := []candidate{{"help", "show help for a command"}}
-	for _, v := range c.app.Commands {
-		out = append(out, candidate{v.Name, v.Usage})
+	for _, group := range c.app.groups {
+		for _, e := range group.Verbs {
+			out = append(out, candidate{e.Names[0], e.Build(c.app.in).Usage})
+		}
 	}
 	return sorted(out)
 }

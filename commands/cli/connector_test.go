@@ -26,7 +26,7 @@ func TestRunLineOnANodeKeepsTheEndpoint(t *testing.T) {
 	}
 	in := NewInvocation(p, false)
 	in.run = func(ctx context.Context, p *Process, args []string) int {
-		return Run(ctx, args, p, []Group{{Verbs: []func(*Invocation) *Verb{func(*Invocation) *Verb { return &Verb{Name: "why"} }}}})
+		return Run(ctx, args, p, []Group{{Verbs: []Entry{{Names: []string{"why"}, Build: func(*Invocation) *Verb { return &Verb{} }}}}})
 	}
 	in.line.Args = []string{"crishim", "--runtime-endpoint=unix:///run/other.sock", "--color=always", "--debug", "top"}
 	status := in.RunLine(t.Context(), *p, nil, "why", "web")

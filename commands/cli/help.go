@@ -60,33 +60,22 @@ func (p *page) program(app *App) {
 // overview lists the commands; it fits a terminal of 24 lines.
 func (p *page) overview(app *App) {
 	p.WriteString("\n")
-	for _, group := range groupsOf(app) {
+	for _, group := range app.groups {
 		var names []string
-		for _, c := range group {
-			names = append(names, c.Name)
+		for _, e := range group.Verbs {
+			names = append(names, e.Names[0])
 		}
-		p.entry(group[0].Category+":", 12, strings.Join(names, ", "))
+		p.entry(group.Title+":", 12, strings.Join(names, ", "))
 	}
 	p.WriteString("\n")
 	p.entry("", 0, "crishim help COMMAND explains a command, crishim help all lists all commands and the global options.")
 }
 
-// groupsOf returns the commands by category.
-func groupsOf(app *App) (groups [][]*urfave.Command) {
-	for i, c := range app.Commands {
-		if i == 0 || c.Category != app.Commands[i-1].Category {
-			groups = append(groups, nil)
-		}
-		groups[len(groups)-1] = append(groups[len(groups)-1], c)
-	}
-	return groups
-}
-
 func (p *page) everything(app *App) {
-	for _, group := range groupsOf(app) {
-		p.WriteString("\n" + strings.ToUpper(group[0].Category) + ":\n")
-		for _, c := range group {
-			p.entry(strings.Join(c.Names(), ", "), helpName, c.Usage)
+	for _, group := range app.groups {
+		p.WriteString("\n" + strings.ToUpper(group.Title) + ":\n")
+		for _, e := range group.Verbs {
+			p.entry(strings.Join(e.Names, ", "), helpName, e.Build(app.in).Usage)
 		}
 	}
 	p.flags("\nGLOBAL OPTIONS:", app.Flags)
@@ -234,7 +223,7 @@ func helpPage(app *App, line argv.Line) *help {
 	page := &help{app: app, name: strings.Join(line.Path, " "), all: line.HelpAll}
 	for i, word := range line.Path {
 		if i == 0 {
-			page.command = app.Command(word)
+			page.command = app.verb(word)
 		} else {
 			page.command = page.command.Command(word)
 		}

@@ -13,11 +13,9 @@ import (
 
 // NewSchema returns the verb that prints the JSON schema of a configuration. For "container" the verb has crictl's
 // flags that choose the configuration.
-func NewSchema(verb, kind string) *Verb {
+func NewSchema(verb, kind string) Entry {
 	var pod, container bool
 	c := &Verb{
-		Name:        "jsonschema",
-		Aliases:     []string{"js"},
 		Usage:       "print the JSON schema of the configuration",
 		Description: WithExamples("The schema that editors check such a file with.", "crishim "+verb+" jsonschema"),
 		Check: func(in *Invocation, c *urfave.Context) error {
@@ -52,5 +50,5 @@ func NewSchema(verb, kind string) *Verb {
 			BoolFlag(&container, "container-config", "the container's configuration (default)", "c", "container"),
 		}
 	}
-	return c
+	return Entry{Names: []string{"jsonschema", "js"}, Build: func(*Invocation) *Verb { return c }}
 }

@@ -8,15 +8,19 @@ import (
 	"github.com/crishim/crishim/client"
 )
 
+// Entry is a row of the table of verbs. Build runs only for a verb that is called, completed or listed with its usage.
+type Entry struct {
+	Names []string // the name and its aliases
+	Build func(*Invocation) *Verb
+}
+
 // Verb declares a command of the program.
 type Verb struct {
-	Name        string
-	Aliases     []string
 	Usage       string
 	ArgsUsage   string
 	Args        Args // completes the arguments; nil for a verb without arguments
 	Description string
-	Subcommands []*Verb
+	Subcommands []Entry
 	Flags       []urfave.Flag
 	Images      bool // dials the image endpoint, and the runtime endpoint only if needed
 	// Check reads the arguments and reports wrong usage, before anything is dialled.
@@ -26,10 +30,10 @@ type Verb struct {
 	RunOn func(context.Context, *Printer, *client.Conn) error
 }
 
-// Group is a section of the help page with the constructors of its verbs.
+// Group is a section of the help page with its verbs.
 type Group struct {
 	Title string
-	Verbs []func(*Invocation) *Verb
+	Verbs []Entry
 }
 
 // run calls Run, or connects and calls RunOn.

@@ -22,7 +22,6 @@ type attachOptions struct {
 func NewAttach(in *cli.Invocation) *cli.Verb {
 	o := &attachOptions{}
 	return &cli.Verb{
-		Name:      "attach",
 		Usage:     "attach to a running container",
 		ArgsUsage: "CONTAINER",
 		Args:      cli.First(cli.Containers("running"), nil),

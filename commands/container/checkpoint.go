@@ -19,7 +19,6 @@ type checkpointOptions struct {
 func NewCheckpoint(in *cli.Invocation) *cli.Verb {
 	o := &checkpointOptions{}
 	return &cli.Verb{
-		Name:      "checkpoint",
 		Usage:     "checkpoint a running container",
 		ArgsUsage: "CONTAINER...",
 		Args:      cli.Containers(),

@@ -38,7 +38,6 @@ type cpOptions struct {
 func NewCp(in *cli.Invocation) *cli.Verb {
 	o := &cpOptions{stdin: in.In}
 	return &cli.Verb{
-		Name:      "cp",
 		Usage:     "copy files between a container and the local filesystem",
 		ArgsUsage: "CONTAINER:PATH|PATH|- CONTAINER:PATH|PATH|-",
 		Args:      cli.AnyOf(cli.Containers(), cli.Files),

@@ -33,13 +33,12 @@ type createOptions struct {
 func NewCreate(in *cli.Invocation) *cli.Verb {
 	o := &createOptions{}
 	return &cli.Verb{
-		Name:      "create",
 		Usage:     "create a container in a pod",
 		ArgsUsage: "POD CONTAINER-CONFIG [POD-CONFIG]",
 		Args:      cli.First(cli.Pods, cli.Files),
 		Description: cli.WithExamples("Creates a container from a configuration in JSON or YAML, - for standard input, and prints its id. Without POD-CONFIG the runtime is asked for the pod's configuration. Without metadata.attempt the container is the next attempt after those of its name that have ended in the pod.",
 			"crishim create web container.json pod.json", "crishim create web container.yaml", "crishim create --with-pull web - < container.json"),
-		Subcommands: []*cli.Verb{cli.NewSchema("create", "container")},
+		Subcommands: []cli.Entry{cli.NewSchema("create", "container")},
 		Flags:       slices.Concat(o.pull.Flags(), o.pull.ChoiceFlags(), []urfave.Flag{cli.CancelFlag(&o.cancel), cli.DryRunFlag(&o.dryRun)}),
 		Check:       o.check,
 		Run:         o.run,

@@ -38,7 +38,6 @@ func NewDebug(in *cli.Invocation) *cli.Verb {
 	image := cli.Typed(&o.image, cli.NotEmpty, "image", "debug with `IMAGE`, which is pulled if it is missing")
 	image.DefaultText = debugImage
 	return &cli.Verb{
-		Name:      "debug",
 		Usage:     "debug a container with the tools of another image",
 		ArgsUsage: "CONTAINER [COMMAND [ARG...]]",
 		Args:      cli.First(cli.Containers("running"), cli.Files),

@@ -32,7 +32,6 @@ type diffOptions struct {
 func NewDiff(in *cli.Invocation) *cli.Verb {
 	o := &diffOptions{}
 	return &cli.Verb{
-		Name:      "diff",
 		Usage:     "list what a container has changed in the files of its image",
 		ArgsUsage: "CONTAINER",
 		Args:      cli.First(cli.Containers(), nil),

@@ -25,9 +25,7 @@ type eventsOptions struct {
 func NewEvents(in *cli.Invocation) *cli.Verb {
 	o := &eventsOptions{}
 	return &cli.Verb{
-		Name:    "events",
-		Aliases: []string{"event"},
-		Usage:   "stream events of containers",
+		Usage: "stream events of containers",
 		Description: cli.WithExamples("One line per event on a terminal and with -o table, else one document. Runs until it is interrupted or the runtime ends, with --until only to that time. Docker remembers its last few hundred events, which --since shows first.",
 			"crishim events -o table", "crishim events -o table --columns time,event,name,exit", "crishim events --pod web -o jsonl"),
 		Flags: append(o.view.TableFlags(output.EventColumns),

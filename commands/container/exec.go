@@ -43,7 +43,6 @@ type execOptions struct {
 func NewExec(in *cli.Invocation) *cli.Verb {
 	o := &execOptions{}
 	return &cli.Verb{
-		Name:      "exec",
 		Usage:     "run a command in running containers",
 		ArgsUsage: "[CONTAINER] [COMMAND [ARG...]]",
 		Args:      cli.First(cli.Containers("running"), cli.Files),

@@ -24,7 +24,6 @@ type inspectOptions struct {
 func NewInspect(in *cli.Invocation) *cli.Verb {
 	o := &inspectOptions{}
 	return &cli.Verb{
-		Name:      "inspect",
 		Usage:     "show detailed information on containers",
 		ArgsUsage: "[CONTAINER...]",
 		Args:      cli.Containers(),

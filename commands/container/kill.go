@@ -30,7 +30,6 @@ func NewKill(in *cli.Invocation) *cli.Verb {
 	signal := cli.Typed(&o.signal, parseSignal, "signal", "`SIGNAL` to send, by name or number (others than KILL: crishim's dockershim only)", "s")
 	signal.DefaultText = "KILL"
 	return &cli.Verb{
-		Name:      "kill",
 		Usage:     "send a signal to containers",
 		ArgsUsage: "CONTAINER...",
 		Args:      cli.Containers("running"),

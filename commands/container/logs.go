@@ -45,7 +45,6 @@ type logsOptions struct {
 func NewLogs(in *cli.Invocation) *cli.Verb {
 	o := &logsOptions{limit: -1, read: logfile.Options{Tail: -1}, now: in.Now, warn: in.Printer.Warn, dirs: in.PodDirs()}
 	return &cli.Verb{
-		Name:      "logs",
 		Usage:     "show the logs of containers",
 		ArgsUsage: "CONTAINER...",
 		Args:      cli.IfFlag("all-containers", cli.Pods, cli.Containers()),

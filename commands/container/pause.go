@@ -23,7 +23,6 @@ type pauseOptions struct {
 func NewPause(in *cli.Invocation) *cli.Verb {
 	o := &pauseOptions{verb: "pause", tool: "pause"}
 	return &cli.Verb{
-		Name:      "pause",
 		Usage:     "freeze the processes of containers",
 		ArgsUsage: "CONTAINER...",
 		Args:      cli.Containers("running"),
@@ -39,7 +38,6 @@ func NewPause(in *cli.Invocation) *cli.Verb {
 func NewUnpause(in *cli.Invocation) *cli.Verb {
 	o := &pauseOptions{verb: "unpause", tool: "resume"}
 	return &cli.Verb{
-		Name:      "unpause",
 		Usage:     "let the processes of paused containers go on",
 		ArgsUsage: "CONTAINER...",
 		Args:      cli.Containers("running"),

@@ -26,7 +26,6 @@ type psOptions struct {
 func NewPs(in *cli.Invocation) *cli.Verb {
 	o := &psOptions{dirs: in.PodDirs()}
 	return &cli.Verb{
-		Name:  "ps",
 		Usage: "list containers",
 		Description: cli.WithExamples("Running containers, newest first; --all, --state, --latest and --last choose others. STATE of an ended container has its exit status, reason and age.",
 			"crishim ps", "crishim ps --filter status=exited", "crishim ps -a --name '^web'", "crishim ps -a --columns name,exit,reason,finished", "crishim ps -q --pod web", "crishim ps --all -o json"),

@@ -29,7 +29,6 @@ type restartOptions struct {
 func NewRestart(in *cli.Invocation) *cli.Verb {
 	o := &restartOptions{grace: defaultGrace, dirs: in.PodDirs()}
 	return &cli.Verb{
-		Name:      "restart",
 		Usage:     "stop containers and start them again",
 		ArgsUsage: "CONTAINER...",
 		Args:      cli.Containers(),

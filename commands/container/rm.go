@@ -26,7 +26,6 @@ type rmOptions struct {
 func NewRm(in *cli.Invocation) *cli.Verb {
 	o := &rmOptions{}
 	return &cli.Verb{
-		Name:      "rm",
 		Usage:     "remove containers",
 		ArgsUsage: "CONTAINER...",
 		Args:      cli.Containers(),

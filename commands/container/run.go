@@ -42,7 +42,6 @@ func NewRun(in *cli.Invocation) *cli.Verb {
 	o := newRunOptions()
 	o.dirs = in.PodDirs()
 	return &cli.Verb{
-		Name:      "run",
 		Usage:     "run a container in a pod of its own",
 		ArgsUsage: "IMAGE [COMMAND...] | CONTAINER-CONFIG POD-CONFIG",
 		Args:      cli.First(cli.AnyOf(cli.Images, cli.Files), cli.Files),
@@ -50,7 +49,7 @@ func NewRun(in *cli.Invocation) *cli.Verb {
 			"From two configuration files, or one file with two documents: detached, as in crictl; the container's id is printed. "+
 			"If something fails, the container and the pod are removed. --image marks an image that is also a file's name, ./ a file.",
 			"crishim run --rm busybox echo hello", "crishim run --rm -it busybox sh", "crishim run --rm -e NAME=value -v /srv:/data busybox env", "crishim run -d --name web -p 8080:80 busybox httpd -f", "crishim run container.json pod.json"),
-		Subcommands: []*cli.Verb{cli.NewSchema("run", "container")},
+		Subcommands: []cli.Entry{cli.NewSchema("run", "container")},
 		// -r is --runtime, as in runp, and -u is --user.
 		Flags: slices.Concat(o.oneLineFlags(in.LookupEnv), cli.Unaliased(o.session.Flags(), "transport"), cli.Unaliased(o.pull.Flags(), "username"), o.pull.ChoiceFlags(), []urfave.Flag{
 			cli.StringFlag(&o.handler, "runtime", "runtime `HANDLER` to use for this pod", "r"),

@@ -15,7 +15,6 @@ type startOptions struct{ cli.Targets }
 func NewStart(in *cli.Invocation) *cli.Verb {
 	o := &startOptions{cli.Targets{PassUnknown: true}}
 	return &cli.Verb{
-		Name:        "start",
 		Usage:       "start created containers",
 		ArgsUsage:   "CONTAINER...",
 		Args:        cli.Containers("created"),

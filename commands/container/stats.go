@@ -22,7 +22,6 @@ type statsOptions struct {
 func NewStats(in *cli.Invocation) *cli.Verb {
 	o := &statsOptions{}
 	return &cli.Verb{
-		Name:      "stats",
 		Usage:     "show the resource usage of containers",
 		ArgsUsage: "[CONTAINER...]",
 		Args:      cli.Containers(),

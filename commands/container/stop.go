@@ -24,7 +24,6 @@ type stopOptions struct {
 func NewStop(in *cli.Invocation) *cli.Verb {
 	o := &stopOptions{Targets: cli.Targets{PassUnknown: true}, grace: defaultGrace, dirs: in.PodDirs()}
 	return &cli.Verb{
-		Name:      "stop",
 		Usage:     "stop containers",
 		ArgsUsage: "CONTAINER...",
 		Args:      cli.Containers(),

@@ -20,7 +20,6 @@ func NewUpdate(in *cli.Invocation) *cli.Verb {
 	r := &runtimeapi.LinuxContainerResources{}
 	o := &updateOptions{resources: r}
 	return &cli.Verb{
-		Name:        "update",
 		Usage:       "update the resource limits of containers",
 		ArgsUsage:   "CONTAINER...",
 		Args:        cli.Containers(),

@@ -41,7 +41,6 @@ func NewWait(in *cli.Invocation) *cli.Verb {
 	goals := cli.Typed(&o.goal, parseGoal, "for", "`STATE` to wait for: running, exited, removed, ready, notready, log=REGEX, image=REF")
 	goals.DefaultText, goals.Words = "exited", []string{"running", "exited", "removed", "ready", "notready", "log=", "image="}
 	return &cli.Verb{
-		Name:      "wait",
 		Usage:     "wait until containers or pods are in a state",
 		ArgsUsage: "TARGET...",
 		Args:      cli.AnyOf(cli.Pods, cli.Containers()),

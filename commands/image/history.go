@@ -26,7 +26,6 @@ type historyOptions struct {
 func NewHistory(in *cli.Invocation) *cli.Verb {
 	o := &historyOptions{}
 	return &cli.Verb{
-		Name:      "history",
 		Usage:     "show how an image was built",
 		ArgsUsage: "IMAGE",
 		Args:      cli.First(cli.Images, nil),

@@ -13,7 +13,6 @@ import (
 func NewImagefsinfo(in *cli.Invocation) *cli.Verb {
 	v := &cli.View{}
 	return &cli.Verb{
-		Name:  "imagefsinfo",
 		Usage: "show the disk usage of images",
 		Description: cli.WithExamples("The filesystems that hold images and containers, with bytes and inodes used.",
 			"crishim imagefsinfo", "crishim imagefsinfo -o table"),

@@ -22,8 +22,6 @@ type imagesOptions struct {
 func NewImages(in *cli.Invocation) *cli.Verb {
 	o := &imagesOptions{}
 	return &cli.Verb{
-		Name:      "images",
-		Aliases:   []string{"image", "img"},
 		Usage:     "list images",
 		ArgsUsage: "[REPOSITORY[:TAG]]",
 		Args:      cli.First(cli.Images, nil),

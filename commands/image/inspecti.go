@@ -23,7 +23,6 @@ type inspectiOptions struct {
 func NewInspecti(in *cli.Invocation) *cli.Verb {
 	o := &inspectiOptions{}
 	return &cli.Verb{
-		Name:      "inspecti",
 		Usage:     "show detailed information on images",
 		ArgsUsage: "[IMAGE...]",
 		Args:      cli.Images,

@@ -32,7 +32,6 @@ type loadOptions struct {
 func NewLoad(in *cli.Invocation) *cli.Verb {
 	o := &loadOptions{stdin: in.In}
 	return &cli.Verb{
-		Name:  "load",
 		Usage: "load images from a tar archive",
 		Description: cli.WithExamples("Takes OCI layouts and docker's archives, plain or compressed by gzip or zstd. The whole archive is checked\n"+
 			"before anything is loaded. Input that is not a plain file is stored in TMPDIR or /var/tmp meanwhile. A kubelet sees the images\n"+

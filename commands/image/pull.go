@@ -23,14 +23,13 @@ type pullOptions struct {
 func NewPull(in *cli.Invocation) *cli.Verb {
 	o := &pullOptions{}
 	return &cli.Verb{
-		Name:      "pull",
 		Usage:     "pull images",
 		ArgsUsage: "IMAGE...",
 		Args:      cli.Images,
 		Description: cli.WithExamples("Credentials come from the flags, else from docker's or podman's login files. Several images are pulled at the same time. The\n"+
 			"progress goes to standard error.",
 			"crishim pull busybox", "crishim pull --if-missing busybox alpine:3", "crishim pull --username me --password-stdin registry.example.com/app:v1"),
-		Subcommands: []*cli.Verb{cli.NewSchema("pull", "pod")},
+		Subcommands: []cli.Entry{cli.NewSchema("pull", "pod")},
 		Flags: append(o.Flags(),
 			cli.StringFlag(&o.podFile, "pod-config", "pull for the pod of this configuration `FILE`"),
 			cli.LabelsFlag(&o.annotations, "annotation", "set the annotation `KEY=VALUE` on the image", "a"),

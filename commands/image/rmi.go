@@ -27,7 +27,6 @@ type rmiOptions struct {
 func NewRmi(in *cli.Invocation) *cli.Verb {
 	o := &rmiOptions{}
 	return &cli.Verb{
-		Name:      "rmi",
 		Usage:     "remove images",
 		ArgsUsage: "IMAGE...",
 		Args:      cli.Images,

@@ -28,7 +28,6 @@ type saveOptions struct {
 func NewSave(in *cli.Invocation) *cli.Verb {
 	o := &saveOptions{format: string(imagefile.OCI)}
 	return &cli.Verb{
-		Name:      "save",
 		Usage:     "save images to a tar archive",
 		ArgsUsage: "IMAGE...",
 		Args:      cli.Images,

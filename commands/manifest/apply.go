@@ -42,7 +42,6 @@ type applyOptions struct {
 func NewApply(in *cli.Invocation) *cli.Verb {
 	o := &applyOptions{}
 	return &cli.Verb{
-		Name:      "apply",
 		Usage:     "run pods from Kubernetes manifests",
 		ArgsUsage: "[FILE...]",
 		Args:      cli.Files,

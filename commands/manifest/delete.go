@@ -39,7 +39,6 @@ type deleteOptions struct {
 func NewDelete(in *cli.Invocation) *cli.Verb {
 	o := &deleteOptions{confirm: in.Confirm}
 	return &cli.Verb{
-		Name:      "delete",
 		Usage:     "delete pods with their volumes",
 		ArgsUsage: "[NAMESPACE/]NAME...",
 		Args:      cli.Pods,

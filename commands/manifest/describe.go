@@ -33,7 +33,6 @@ type describeOptions struct {
 func NewDescribe(in *cli.Invocation) *cli.Verb {
 	o := &describeOptions{}
 	return &cli.Verb{
-		Name:      "describe",
 		Usage:     "show pods with their containers, mounts, events and last log lines",
 		ArgsUsage: "[NAMESPACE/]NAME...",
 		Args:      cli.Pods,

@@ -23,7 +23,6 @@ type gcOptions struct {
 func NewGC(in *cli.Invocation) *cli.Verb {
 	o := &gcOptions{policy: kuberuntime.DefaultGCPolicy(), images: kuberuntime.DefaultImagePolicy()}
 	return &cli.Verb{
-		Name:  "gc",
 		Usage: "remove dead containers and sandboxes, leftover directories, unused images",
 		Description: cli.WithExamples("Follows the kubelet's policies. Running containers stay, and so does the last attempt of each container of an existing pod. "+
 			"Images go only when the disk is fuller than --image-high. Log directories go with the pods of apply and sync; rmp removes the logs of other pods, such as pods of runp.",

@@ -42,7 +42,6 @@ func NewSync(in *cli.Invocation) *cli.Verb {
 		runtime: podRuntimeOptions{qps: 5, burst: 10},
 	}
 	return &cli.Verb{
-		Name:      "sync",
 		Usage:     "keep the pods of a directory of manifests running",
 		ArgsUsage: "DIR",
 		Args:      cli.Files,

@@ -32,7 +32,6 @@ func NewWhy(in *cli.Invocation) *cli.Verb {
 		codes = append(codes, string(code))
 	}
 	return &cli.Verb{
-		Name:      "why",
 		Usage:     "say why pods and containers do not run as they should",
 		ArgsUsage: "[POD|CONTAINER...]",
 		Args:      cli.AnyOf(cli.Pods, cli.Containers()),

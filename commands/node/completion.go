@@ -20,7 +20,6 @@ var completionScripts embed.FS
 func NewCompletion(in *cli.Invocation) *cli.Verb {
 	shell := ""
 	return &cli.Verb{
-		Name:      "completion",
 		Usage:     "print the completion script of a shell",
 		ArgsUsage: "[bash|zsh|fish]",
 		Args:      cli.First(cli.Words("bash", "zsh", "fish"), nil),

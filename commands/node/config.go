@@ -26,7 +26,6 @@ type configOptions struct {
 func NewConfig(in *cli.Invocation) *cli.Verb {
 	o := &configOptions{}
 	return &cli.Verb{
-		Name:      "config",
 		Usage:     "show or change the config file",
 		ArgsUsage: "[KEY [VALUE]]",
 		Args:      cli.First(cli.Words(client.ConfigKeys()...), nil),

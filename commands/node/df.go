@@ -34,7 +34,6 @@ type dfOptions struct {
 func NewDf(in *cli.Invocation) *cli.Verb {
 	o := &dfOptions{dirs: in.PodDirs()}
 	return &cli.Verb{
-		Name:  "df",
 		Usage: "show what takes up disk, and what could be freed",
 		Description: cli.WithExamples("Sizes of images and of the files that containers have written are the runtime's; - is unknown. crishim itself measures logs and volumes of\n"+
 			"pods, up to 100000 files in a directory. `docker system df` shows the build cache and the volumes of Docker itself.\n"+

@@ -18,7 +18,6 @@ type doctorOptions struct{ cli.View }
 func NewDoctor(in *cli.Invocation) *cli.Verb {
 	o := &doctorOptions{}
 	return &cli.Verb{
-		Name:  "doctor",
 		Usage: "check the runtime and what it depends on",
 		Description: cli.WithExamples("Looks at the config file, every endpoint, the runtime's version and conditions, CNI, cgroup driver, image filesystem, "+
 			"streaming server and live-restore, with a next step for what is wrong. It changes nothing. Exit 1 when a check fails.",

@@ -35,7 +35,6 @@ type dumpOptions struct {
 func NewDump(in *cli.Invocation) *cli.Verb {
 	o := &dumpOptions{logs: bundle.LogsUnhealthy, tail: 50, version: in.OwnVersion()}
 	return &cli.Verb{
-		Name:  "dump",
 		Usage: "collect what a bug report needs in one archive",
 		Description: cli.WithExamples("Writes a .tar.gz, readable by you alone, with bundle.json and an index.html that opens without a network. If a part of the\n"+
 			"node does not answer in time, the archive has the error instead. dump changes nothing.\n\n"+

@@ -19,7 +19,6 @@ type endpointsOptions struct{ cli.View }
 func NewEndpoints(in *cli.Invocation) *cli.Verb {
 	o := &endpointsOptions{}
 	return &cli.Verb{
-		Name:  "endpoints",
 		Usage: "show which runtime is used, and why",
 		Description: cli.WithExamples("Probes every place where a CRI runtime or a Docker engine may be, and marks the one that other commands use.",
 			"crishim endpoints", "crishim endpoints -o json"),

@@ -14,7 +14,6 @@ import (
 func NewInfo(in *cli.Invocation) *cli.Verb {
 	v, quiet := &cli.View{}, false
 	return &cli.Verb{
-		Name:  "info",
 		Usage: "show the runtime's conditions and configuration",
 		Description: cli.WithExamples("Conditions, runtime handlers, features and, unless --quiet, the rest of the runtime's verbose status.",
 			"crishim info", "crishim info -o jsonpath='{.status.conditions[*].type}'"),

@@ -17,7 +17,6 @@ import (
 func NewRuntimeConfig(in *cli.Invocation) *cli.Verb {
 	v := &cli.View{}
 	return &cli.Verb{
-		Name:        "runtime-config",
 		Usage:       "show the runtime's cgroup driver",
 		Description: cli.WithExamples("What a kubelet asks the runtime before it starts.", "crishim runtime-config"),
 		Flags:       v.Flags(),
@@ -32,7 +31,6 @@ func NewRuntimeConfig(in *cli.Invocation) *cli.Verb {
 func NewUpdateRuntimeConfig(in *cli.Invocation) *cli.Verb {
 	cidr := ""
 	return &cli.Verb{
-		Name:        "update-runtime-config",
 		Usage:       "set the pod CIDR of the runtime",
 		Description: cli.WithExamples("Sends the pod CIDR, as a kubelet does when its node gets one.", "crishim update-runtime-config --pod-cidr 10.244.3.0/24"),
 		Flags:       []urfave.Flag{cli.CIDRFlag(&cidr, "pod-cidr", "`CIDR`, or two of them separated by a comma for dual stack", "p")},

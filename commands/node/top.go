@@ -26,7 +26,6 @@ type topOptions struct {
 func NewTop(in *cli.Invocation) *cli.Verb {
 	o := &topOptions{in: in}
 	return &cli.Verb{
-		Name:      "top",
 		Usage:     "show pods and containers with their resource usage, live",
 		ArgsUsage: "[NAMESPACE]",
 		Args:      cli.First(cli.Namespaces, nil),

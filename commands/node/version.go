@@ -16,7 +16,6 @@ import (
 func NewVersion(in *cli.Invocation) *cli.Verb {
 	v := &cli.View{}
 	return &cli.Verb{
-		Name:  "version",
 		Usage: "show the versions of crishim and of the runtime",
 		Description: cli.WithExamples("Shows crishim's own version, and asks the runtime who it is and which CRI version it speaks. In JSON and the\n"+
 			"other formats for programs it is the runtime's answer alone; crishim --version prints crishim's alone.",

@@ -29,7 +29,6 @@ type whoOptions struct {
 func NewWho(in *cli.Invocation) *cli.Verb {
 	o := &whoOptions{}
 	return &cli.Verb{
-		Name:      "who",
 		Usage:     "show which pod a process or port of this machine belongs to",
 		ArgsUsage: "PID|PORT...",
 		Args:      cli.Nothing,

@@ -23,7 +23,6 @@ type inspectpOptions struct {
 func NewInspectp(in *cli.Invocation) *cli.Verb {
 	o := &inspectpOptions{}
 	return &cli.Verb{
-		Name:      "inspectp",
 		Usage:     "show detailed information on pods",
 		ArgsUsage: "[POD...]",
 		Args:      cli.Pods,

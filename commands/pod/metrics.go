@@ -14,7 +14,6 @@ import (
 func NewMetricDescs(*cli.Invocation) *cli.Verb {
 	v := &cli.View{}
 	return &cli.Verb{
-		Name:        "metricdescs",
 		Usage:       "list the metrics that the runtime has",
 		Description: cli.WithExamples("The names, help texts and labels of the metrics of metricsp.", "crishim metricdescs -o yaml"),
 		Flags:       v.Flags(),
@@ -30,7 +29,6 @@ const metricsInterval = time.Second
 func NewMetricsp(*cli.Invocation) *cli.Verb {
 	v, watch := &cli.View{}, false
 	return &cli.Verb{
-		Name:        "metricsp",
 		Usage:       "show the metrics of pods",
 		Description: cli.WithExamples("The metrics that a kubelet takes from the runtime in place of cAdvisor's.", "crishim metricsp -o json"),
 		Flags:       append(v.Flags(), cli.BoolFlag(&watch, "watch", "refresh until interrupted", "w")),

@@ -27,7 +27,6 @@ type podsOptions struct {
 func NewPods(in *cli.Invocation) *cli.Verb {
 	o := &podsOptions{dirs: in.PodDirs()}
 	return &cli.Verb{
-		Name:  "pods",
 		Usage: "list pods",
 		Description: cli.WithExamples("Pod sandboxes in every state, newest first. READY counts running containers; in pods of sync and apply, ready ones (?: nothing probes them now). STATE is the state of the pod, SANDBOX that of its sandbox. "+
 			"CRI does not mark init containers: a container that succeeded before another was created is not counted.",

@@ -32,7 +32,6 @@ type portForwardOptions struct {
 func NewPortForward(in *cli.Invocation) *cli.Verb {
 	o := &portForwardOptions{}
 	return &cli.Verb{
-		Name:      "port-forward",
 		Usage:     "forward local ports to a pod",
 		ArgsUsage: "POD [[ADDRESS:]LOCAL:]REMOTE...",
 		Args:      cli.First(cli.Pods, nil),

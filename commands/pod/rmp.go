@@ -15,7 +15,6 @@ type rmpOptions struct{ cli.Removal }
 func NewRmp(in *cli.Invocation) *cli.Verb {
 	o := &rmpOptions{}
 	return &cli.Verb{
-		Name:      "rmp",
 		Usage:     "remove pods",
 		ArgsUsage: "POD...",
 		Args:      cli.Pods,

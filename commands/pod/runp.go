@@ -25,13 +25,12 @@ type runpOptions struct {
 func NewRunp(in *cli.Invocation) *cli.Verb {
 	o := &runpOptions{dirs: in.PodDirs()}
 	return &cli.Verb{
-		Name:      "runp",
 		Usage:     "run a pod",
 		ArgsUsage: "POD-CONFIG",
 		Args:      cli.Files,
 		Description: cli.WithExamples("Creates a pod from a configuration in JSON or YAML, - for standard input, and prints its id. A missing uid is generated.",
 			"crishim runp pod.json", "crishim runp --dry-run pod.yaml"),
-		Subcommands: []*cli.Verb{cli.NewSchema("runp", "pod")},
+		Subcommands: []cli.Entry{cli.NewSchema("runp", "pod")},
 		Flags: []urfave.Flag{
 			cli.StringFlag(&o.handler, "runtime", "runtime `HANDLER` to use for this pod", "r"),
 			cli.CancelFlag(&o.cancel),

@@ -24,7 +24,6 @@ type statspOptions struct {
 func NewStatsp(in *cli.Invocation) *cli.Verb {
 	o := &statspOptions{}
 	return &cli.Verb{
-		Name:        "statsp",
 		Usage:       "show the resource usage of pods",
 		ArgsUsage:   "[POD...]",
 		Args:        cli.Pods,

@@ -15,7 +15,6 @@ type stoppOptions struct{ cli.Targets }
 func NewStopp(in *cli.Invocation) *cli.Verb {
 	o := &stoppOptions{cli.Targets{PassUnknown: true}}
 	return &cli.Verb{
-		Name:        "stopp",
 		Usage:       "stop pods",
 		ArgsUsage:   "POD...",
 		Args:        cli.Pods,

@@ -48,7 +48,7 @@ func run(man string) error {
 // app is the table of verbs, as it is where no variable is set.
 func app() *urfave.App {
 	p := &cli.Process{LookupEnv: func(string) (string, bool) { return "", false }}
-	return cli.NewApp(p, false, commands.Groups()).App
+	return cli.NewApp(p, false, commands.Groups()).WithAllVerbs().App
 }
 
 func write(dir string, pages map[string]string) error {

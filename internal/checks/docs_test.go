@@ -237,10 +237,12 @@ func TestArchitecturePageNamesWhatExists(t *testing.T) {
 			t.Errorf("%s: the page has\n%v, want\n%v", title, named, want)
 		}
 	}
+	table := test.Page(t, "commands/app.go")
 	check("From a verb to its file", verbs(t),
 		func(verb string) string { return strings.ReplaceAll(verb, "-", "_") + ".go" },
 		func(source, verb string) bool {
-			return regexp.MustCompile(`Name:\s+"` + verb + `"`).MatchString(source)
+			row := regexp.MustCompile(`\.(New\w+), "` + verb + `"`).FindStringSubmatch(table)
+			return row != nil && strings.Contains(source, "\nfunc "+row[1]+"(")
 		})
 	var rpcs []string
 	for _, d := range []grpc.ServiceDesc{runtimeapi.RuntimeService_ServiceDesc, runtimeapi.ImageService_ServiceDesc} {

@@ -14,8 +14,8 @@ import (
 )
 
 // Arrange orders the words of a command line of program. args[0] is the program's name.
-func Arrange(program *Command, args []string, files Files) (Line, error) {
-	a := &arranger{global: program.Flags(), files: files, compat: len(args) > 0 && filepath.Base(args[0]) == "crictl"}
+func Arrange(program *Program, args []string, files Files) (Line, error) {
+	a := &arranger{global: program.Flags, files: files, compat: len(args) > 0 && filepath.Base(args[0]) == "crictl"}
 	tail, err := a.globalPart(args)
 	a.compat = a.compat || slices.Contains(a.globals, "--compat=crictl")
 	line := Line{Compat: a.compat, files: files}
@@ -33,7 +33,7 @@ func Arrange(program *Command, args []string, files Files) (Line, error) {
 		line.Help = true
 		return line, line.helpOn(program, tail[1:])
 	}
-	command := program.command(tail[0])
+	command := program.Verb(tail[0])
 	if command == nil {
 		return line, unknownCommand(program, tail)
 	}
@@ -43,7 +43,7 @@ func Arrange(program *Command, args []string, files Files) (Line, error) {
 		command = command.command(tail[0])
 		line.Path = append(line.Path, command.Names[0])
 	}
-	a.globals, a.verb, a.local = nil, line.Verb, command.Flags()
+	a.globals, a.verb, a.local = nil, line.Verb, command.Flags
 	switch {
 	case !a.compat:
 		for _, name := range impliedFlags[line.Verb] {
@@ -72,18 +72,18 @@ func Arrange(program *Command, args []string, files Files) (Line, error) {
 }
 
 // helpOn reads the words of "crishim help TOPIC...".
-func (l *Line) helpOn(program *Command, topic []string) error {
-	at := program
+func (l *Line) helpOn(program *Program, topic []string) error {
+	find := program.Verb
 	for i, word := range topic {
-		next := at.command(word)
+		next := find(word)
 		switch {
 		case word == "--help" || word == "-h":
-		case word == "all" && at == program:
+		case word == "all" && l.Path == nil:
 			l.HelpAll = true
 		case next != nil:
-			at = next
+			find = next.command
 			l.Path = append(l.Path, next.Names[0])
-		case at == program:
+		case l.Path == nil:
 			l.Help = false
 			return unknownCommand(program, topic[i:])
 		}
@@ -137,13 +137,13 @@ func (a *arranger) verbPart(args []string) error {
 }
 
 // behindVerb adds a hint to the error about an unknown global flag, if the verb after it has a flag of that name.
-func behindVerb(program *Command, args []string, err error) error {
+func behindVerb(program *Program, args []string, err error) error {
 	var usage *UsageError
 	if !errors.As(err, &usage) || usage.unknownFlags == nil {
 		return err
 	}
 	for _, word := range args {
-		if command := program.command(word); command != nil && command.Flags().has(usage.unknownFlags[0]) {
+		if command := program.Verb(word); command != nil && command.Flags.has(usage.unknownFlags[0]) {
 			usage.Next = fmt.Sprintf("it is a flag of %s: `crishim %[1]s %s`", word, Dashed(usage.unknownFlags[0]))
 		}
 	}
@@ -151,13 +151,9 @@ func behindVerb(program *Command, args []string, err error) error {
 }
 
 // unknownCommand returns the error for a word that is not a verb.
-func unknownCommand(program *Command, words []string) error {
-	var names []string
-	for _, c := range program.Commands {
-		names = append(names, c.Names...)
-	}
+func unknownCommand(program *Program, words []string) error {
 	err := &UsageError{Text: "unknown command " + strconv.Quote(words[0]), Kind: NoSuchCommand, Next: "`crishim help` lists the commands"}
-	if best := suggest.Closest(words[0], names); best != "" {
+	if best := suggest.Closest(words[0], program.Names); best != "" {
 		err.Next = "did you mean `crishim " + best + "`?"
 	}
 	for n := range min(2, len(words)) { // "get pods" overrides "get"

@@ -120,17 +120,24 @@ func Dashed(name string) string {
 	return "--" + name
 }
 
-// Command is the program, a verb, or a subcommand of a verb.
+// Program is the program with its global flags.
+type Program struct {
+	Flags Flags
+	Names []string                   // of all verbs
+	Verb  func(name string) *Command // returns nil for an unknown name
+}
+
+// Command is a verb, or a subcommand of a verb.
 type Command struct {
 	Names     []string // Line.Args has the first name
 	ArgsUsage string
-	Flags     func() Flags
-	Commands  []Command
+	Flags     Flags
+	Commands  []*Command
 }
 
 func (c *Command) command(name string) *Command {
-	if i := slices.IndexFunc(c.Commands, func(sub Command) bool { return slices.Contains(sub.Names, name) }); i >= 0 {
-		return &c.Commands[i]
+	if i := slices.IndexFunc(c.Commands, func(sub *Command) bool { return slices.Contains(sub.Names, name) }); i >= 0 {
+		return c.Commands[i]
 	}
 	return nil
 }

@@ -201,8 +201,8 @@ func TestEveryVerbWithArgumentsCompletesThem(t *testing.T) {
 	in := cli.NewInvocation(testProcess(), false)
 	for _, group := range commands.Groups() {
 		for _, verb := range group.Verbs {
-			if v := verb(in); (v.ArgsUsage != "") != (v.Args != nil) {
-				t.Errorf("%s: its arguments are %q, but Args is set: %t", v.Name, v.ArgsUsage, v.Args != nil)
+			if v := verb.Build(in); (v.ArgsUsage != "") != (v.Args != nil) {
+				t.Errorf("%s: its arguments are %q, but Args is set: %t", verb.Names[0], v.ArgsUsage, v.Args != nil)
 			}
 		}
 	}

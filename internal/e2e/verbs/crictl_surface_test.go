@@ -74,7 +74,7 @@ const crictlGlobals = "config/c runtime-endpoint/r image-endpoint/i timeout/t de
 
 // Every verb and flag of crictl exists under its names, long and short.
 func TestEveryVerbAndFlagOfCrictl(t *testing.T) {
-	app := cli.NewApp(testProcess(), true, commands.Groups())
+	app := cli.NewApp(testProcess(), true, commands.Groups()).WithAllVerbs()
 	hasFlags(t, "crishim", app.Flags, crictlGlobals)
 	for names, flags := range crictlVerbs {
 		command := &urfave.Command{Subcommands: app.Commands}

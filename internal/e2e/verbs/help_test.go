@@ -117,7 +117,7 @@ func testProcess() *cli.Process {
 	}
 }
 
-func testApp() *cli.App { return cli.NewApp(testProcess(), false, commands.Groups()) }
+func testApp() *cli.App { return cli.NewApp(testProcess(), false, commands.Groups()).WithAllVerbs() }
 
 func TestHelpGoesToStdoutAndSucceeds(t *testing.T) {
 	c := &commandTest{t: t, vars: map[string]string{}}
