@@ -148,7 +148,7 @@ func TestDockersOwnContainerd(t *testing.T) {
 				t.Errorf("got %s", got)
 			}
 			// The hint of a later error also names the skipped runtime.
-			_, err := c.Pod(t.Context(), "nosuch", client.Any)
+			_, err := c.Pod(t.Context(), "nosuch", client.NewestAttempt)
 			if h := hintOf(err); !strings.Contains(h, "-r unix://"+n.path("containerd")) {
 				t.Errorf("hint of a later error: got %q", h)
 			}

@@ -79,12 +79,12 @@ func callError(err error, op, endpoint string, spent time.Duration, limit limit)
 		if !found && e.Code == codes.Unavailable {
 			reason, found = strings.CutPrefix(e.text, registryUnavailable)
 		}
-		switch failure := PullFailureOf(reason); {
-		case failure == PullLimited:
+		switch failure := RegistryFailureOf(reason); {
+		case failure == RegistryLimited:
 			e.text = "the registry limits how much may be pulled: " + pullReason(reason)
 			e.hint = "try again later; many registries have a higher limit for those who log in"
 			return e
-		case failure == PullTrouble:
+		case failure == RegistryTrouble:
 			e.text = "the registry is in trouble: " + pullReason(reason)
 			e.hint = "it was reached, and the fault is not on this machine; try again later"
 			return e

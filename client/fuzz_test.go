@@ -62,11 +62,11 @@ func FuzzNames(f *testing.F) {
 			list[1].State = runtimeapi.ContainerState_CONTAINER_RUNNING
 		}
 		s.setContainers(list)
-		got, err := s.find(containerKind, Query{Ref: ref, Want: Running})
+		got, err := s.find(containerKind, Query{Ref: ref, Want: RunningAttempt})
 		if err != nil {
 			return
 		}
-		if !strings.HasPrefix(got.id, ref) && got.name != ref && got.podName != ref && !strings.HasSuffix("n/"+pod+"/"+ctr, ref) && "n/"+pod != ref && ref != Last {
+		if !strings.HasPrefix(got.id, ref) && got.name != ref && got.podName != ref && !strings.HasSuffix("n/"+pod+"/"+ctr, ref) && "n/"+pod != ref && ref != LastRef {
 			t.Errorf("%q found %+v", ref, got)
 		}
 	})

@@ -20,13 +20,13 @@ import (
 type Want int
 
 const (
-	Any           Want = iota // the newest attempt, in any state
-	Running                   // the running attempt; an error if none runs
-	PreferRunning             // the running attempt, else the newest
+	NewestAttempt  Want = iota // the newest attempt, in any state
+	RunningAttempt             // the running attempt; an error if none runs
+	PreferRunning              // the running attempt, else the newest
 )
 
 // Last is the reference to the newest container or pod.
-const Last = "@last"
+const LastRef = "@last"
 
 type Query struct {
 	Ref           string
@@ -220,7 +220,7 @@ func (s *snapshot) find(kind objectKind, q Query) (object, error) {
 	slices.SortStableFunc(all, func(a, b object) int { // newest first
 		return cmp.Or(cmp.Compare(b.created, a.created), cmp.Compare(b.attempt, a.attempt), cmp.Compare(a.id, b.id))
 	})
-	if q.Ref == Last && len(all) > 0 {
+	if q.Ref == LastRef && len(all) > 0 {
 		return s.choose(kind, all[:1], q)
 	}
 	for i, match := range matchers {
@@ -270,7 +270,7 @@ func (s *snapshot) choose(kind objectKind, found []object, q Query) (object, err
 				hint: "there is attempt " + strings.Join(have, ", "),
 			}
 		}
-	} else if running := filter(pool, isRunning); q.Want != Any && len(running) > 0 {
+	} else if running := filter(pool, isRunning); q.Want != NewestAttempt && len(running) > 0 {
 		pool = running
 	}
 	if distinct(pool) > 1 {
@@ -286,7 +286,7 @@ func (s *snapshot) choose(kind objectKind, found []object, q Query) (object, err
 	if len(uids) > 1 {
 		return object{}, s.ambiguous(kind, q, running)
 	}
-	if q.Want == Running && !pool[0].running {
+	if q.Want == RunningAttempt && !pool[0].running {
 		return object{}, s.notRunning(kind, q, pool[0])
 	}
 	return pool[0], nil

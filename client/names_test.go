@@ -87,7 +87,7 @@ func TestAttempts(t *testing.T) {
 		{"set new", "app", "set new/app"},
 		{"web", "none", ""},
 	} {
-		pod, err := z.Pod(t.Context(), z.ids[c.pod], client.Any)
+		pod, err := z.Pod(t.Context(), z.ids[c.pod], client.NewestAttempt)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,15 +120,15 @@ func TestContainerNames(t *testing.T) {
 		{"id prefix", client.Query{Ref: z.ids["db/postgres"][:13]}, "db/postgres", 0, ""},
 		{"unique name", client.Query{Ref: "postgres"}, "db/postgres", 0, ""},
 		{"name in two pods", client.Query{Ref: "nginx"}, "", codes.FailedPrecondition, `"nginx" is ambiguous`},
-		{"name in two pods, one runs", client.Query{Ref: "nginx", Want: client.Running}, "web/nginx2", 0, ""},
+		{"name in two pods, one runs", client.Query{Ref: "nginx", Want: client.RunningAttempt}, "web/nginx2", 0, ""},
 		{"pod and container", client.Query{Ref: "db/init"}, "db/init", 0, ""},
 		{"pod of two namespaces", client.Query{Ref: "web/nginx", Want: client.PreferRunning}, "web/nginx2", 0, ""},
 		{"with namespace", client.Query{Ref: "default/web/nginx"}, "web/nginx2", 0, ""},
 		{"with namespace, created", client.Query{Ref: "prod/web/nginx"}, "prod/web/nginx", 0, ""},
-		{"created, but wanted running", client.Query{Ref: "prod/web/nginx", Want: client.Running}, "", codes.FailedPrecondition, "is not running: its state is created"},
+		{"created, but wanted running", client.Query{Ref: "prod/web/nginx", Want: client.RunningAttempt}, "", codes.FailedPrecondition, "is not running: its state is created"},
 		{"earlier attempt", client.Query{Ref: "default/web/nginx", Attempt: n(1)}, "web/nginx1", 0, ""},
 		{"attempt that is not there", client.Query{Ref: "default/web/nginx", Attempt: n(7)}, "", codes.NotFound, "has no attempt 7"},
-		{"earlier attempt, wanted running", client.Query{Ref: "default/web/nginx", Attempt: n(1), Want: client.Running}, "", codes.FailedPrecondition, "its state is exited"},
+		{"earlier attempt, wanted running", client.Query{Ref: "default/web/nginx", Attempt: n(1), Want: client.RunningAttempt}, "", codes.FailedPrecondition, "its state is exited"},
 		{"a container's name before a pod's", client.Query{Ref: "db"}, "box/db", 0, ""},
 		{"a pod's name for its only running container", client.Query{Ref: "prod/db"}, "db/postgres", 0, ""},
 		{"a dead pod's only container", client.Query{Ref: "job"}, "job/work", 0, ""},
@@ -165,11 +165,11 @@ func TestPodNames(t *testing.T) {
 		{"name in two namespaces", client.Query{Ref: "web"}, "", codes.FailedPrecondition, `"web" is ambiguous: 2 pods match`},
 		{"with namespace", client.Query{Ref: "prod/web"}, "prod/web", 0, ""},
 		{"sandboxes of one pod", client.Query{Ref: "box"}, "box 1", 0, ""},
-		{"made anew", client.Query{Ref: "set-0", Want: client.Running}, "set new", 0, ""},
+		{"made anew", client.Query{Ref: "set-0", Want: client.RunningAttempt}, "set new", 0, ""},
 		{"twins", client.Query{Ref: "prod/twin"}, "", codes.FailedPrecondition, "is ambiguous: 2 pods match"},
 		{"dead", client.Query{Ref: "job"}, "job", 0, ""},
-		{"dead, but wanted ready", client.Query{Ref: "job", Want: client.Running}, "", codes.FailedPrecondition, "is not ready"},
-		{"the last one", client.Query{Ref: client.Last}, "box 1", 0, ""},
+		{"dead, but wanted ready", client.Query{Ref: "job", Want: client.RunningAttempt}, "", codes.FailedPrecondition, "is not ready"},
+		{"the last one", client.Query{Ref: client.LastRef}, "box 1", 0, ""},
 		{"nothing", client.Query{Ref: "nosuch"}, "", codes.NotFound, `there is no pod "nosuch"`},
 	}
 	for _, tt := range tests {
@@ -206,7 +206,7 @@ func (z *zoo) name(id string) string {
 func TestAmbiguityListsCandidates(t *testing.T) {
 	t.Parallel()
 	z := newZoo(t)
-	_, err := z.Container(t.Context(), "default/web", client.Any)
+	_, err := z.Container(t.Context(), "default/web", client.NewestAttempt)
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -232,7 +232,7 @@ func TestNamesWithoutMetadata(t *testing.T) {
 	pod := s.AddPod("default", "web")
 	a := s.AddContainer(pod, "x", func(c *runtimeapi.ContainerConfig) { c.Labels = map[string]string{"io.kubernetes.pod.name": "lies"} })
 	c := connect(t, client.Options{RuntimeEndpoint: s.Endpoint})
-	if got, err := c.Container(t.Context(), "web/x", client.Any); err != nil || got.GetId() != a {
+	if got, err := c.Container(t.Context(), "web/x", client.NewestAttempt); err != nil || got.GetId() != a {
 		t.Errorf("the sandbox's metadata goes before labels: got %v, %v", got, err)
 	}
 }
@@ -242,13 +242,13 @@ func TestMalformedReferences(t *testing.T) {
 	s := stubcri.Start(t, stubcri.Options{})
 	c := connect(t, client.Options{RuntimeEndpoint: s.Endpoint})
 	for _, ref := range []string{"", "a//b", "/a", "a/", "a/b/c/d", "a\x1bb"} {
-		_, err := c.Container(t.Context(), ref, client.Any)
+		_, err := c.Container(t.Context(), ref, client.NewestAttempt)
 		var syntax *client.SyntaxError
 		if !errors.As(err, &syntax) {
 			t.Errorf("%q: got %v, want a SyntaxError", ref, err)
 		}
 	}
-	if _, err := c.Pod(t.Context(), "a/b/c", client.Any); err == nil {
+	if _, err := c.Pod(t.Context(), "a/b/c", client.NewestAttempt); err == nil {
 		t.Error("a pod with three parts was looked up")
 	}
 	if got := s.Methods(); len(got) != 1 {
@@ -259,8 +259,8 @@ func TestMalformedReferences(t *testing.T) {
 func TestMisspeltNames(t *testing.T) {
 	z := newZoo(t)
 	z.s.AddPod("prod", "empty")
-	container := func(ref string) error { _, err := z.Container(t.Context(), ref, client.Any); return err }
-	pod := func(ref string) error { _, err := z.Pod(t.Context(), ref, client.Any); return err }
+	container := func(ref string) error { _, err := z.Container(t.Context(), ref, client.NewestAttempt); return err }
+	pod := func(ref string) error { _, err := z.Pod(t.Context(), ref, client.NewestAttempt); return err }
 	for _, tt := range []struct {
 		find      func(string) error
 		ref, want string

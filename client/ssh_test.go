@@ -192,7 +192,7 @@ func throughSSH(t *testing.T, address string) {
 	if c.RuntimeEndpoint != endpoint || c.Version.GetRuntimeName() != "stubcri" {
 		t.Errorf("got %s, %v", c.RuntimeEndpoint, c.Version)
 	}
-	if _, err := c.Container(t.Context(), "web", client.Running); err != nil {
+	if _, err := c.Container(t.Context(), "web", client.RunningAttempt); err != nil {
 		t.Error(err)
 	}
 	for range 2 {

@@ -33,16 +33,16 @@ const minReady = 500 * time.Millisecond
 // ErrPodFailed is the error of a pod that has failed and does not restart.
 var ErrPodFailed = errors.New("the pod has failed")
 
-type Until int
+type WaitUntil int
 
 const (
-	UntilStarted Until = iota // every container was started once
-	UntilReady                // the pod is ready, or has succeeded
-	UntilDone                 // the pod has ended if its restart policy allows that, else it is ready
+	UntilStarted WaitUntil = iota // every container was started once
+	UntilReady                    // the pod is ready, or has succeeded
+	UntilDone                     // the pod has ended if its restart policy allows that, else it is ready
 )
 
 type Wait struct {
-	Until Until
+	Until WaitUntil
 	// MaxBackOff is the longest back-off of a crashed container that Up accepts, 0 for no limit. Without a limit, a
 	// crash loop never ends.
 	MaxBackOff time.Duration
@@ -123,7 +123,7 @@ func waitError(ctx context.Context, err, waits error) error {
 
 // isUp reports whether Up is done. An ended pod is done only after its sandbox and sidecars have stopped. ended is the
 // reason why the plan stopped the pod.
-func isUp(p *v1.Pod, view *plan.View, status *pod.Status, until Until, ended string) (bool, error) {
+func isUp(p *v1.Pod, view *plan.View, status *pod.Status, until WaitUntil, ended string) (bool, error) {
 	over := view.Phase == v1.PodFailed || view.Phase == v1.PodSucceeded
 	switch {
 	case over && ended == "" && !isDead(status):
@@ -155,7 +155,7 @@ func IsReady(view *plan.View, status *pod.Status) bool {
 }
 
 // notYet returns an error that names the containers for which Up waits.
-func notYet(p *v1.Pod, view *plan.View, until Until) error {
+func notYet(p *v1.Pod, view *plan.View, until WaitUntil) error {
 	what, waited := "not ready", func(c plan.ContainerView) bool { return !c.Ready }
 	if until == UntilDone && plan.MeantToEnd(p) {
 		what, waited = "not at its end", func(c plan.ContainerView) bool { return !c.Sidecar && !c.Status.Exited() }

@@ -209,7 +209,7 @@ func TestUpWaitsForTheEnd(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
 		name, policy string
-		until        Until
+		until        WaitUntil
 		ends         []int32
 		phase        v1.PodPhase
 		want         string // text of the error

@@ -316,8 +316,8 @@ func isImageID(c container, image string) bool {
 	return image == c.GetImageId() || image == c.GetImageRef() && len(strings.TrimPrefix(image, "sha256:")) == 64
 }
 
-// NeedsImages reports whether the view of containers would show an id instead of an image's name.
-func NeedsImages(containers []container, o Options) bool {
+// LacksImageNames reports whether the view of containers would show an id instead of an image's name.
+func LacksImageNames(containers []container, o Options) bool {
 	return !o.Quiet && !o.Crictl && !o.Format.ForMachines() && slices.ContainsFunc(containers, func(c container) bool {
 		return isImageID(c, cmp.Or(c.GetImage().GetUserSpecifiedImage(), c.GetImage().GetImage()))
 	})
@@ -340,9 +340,9 @@ func podNamespaceOf(c container, o Options) string {
 	return cmp.Or(c.GetLabels()[kube.LabelPodNamespace], o.Pods[c.GetPodSandboxId()].GetNamespace())
 }
 
-// NeedsPods reports whether the view needs Options.Pods: it is a table or a list of names, and a container has no pod
+// LacksPodNames reports whether the view needs Options.Pods: it is a table or a list of names, and a container has no pod
 // labels.
-func NeedsPods(containers []container, o Options) bool {
+func LacksPodNames(containers []container, o Options) bool {
 	if o.Quiet || o.Format.ForMachines() && o.Format.Kind != Name {
 		return false
 	}

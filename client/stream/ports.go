@@ -109,21 +109,21 @@ func familyOf(address string) string {
 	return "tcp6"
 }
 
-// TakenError is a local port that is in use by another process.
-type TakenError struct {
+// PortTakenError is a local port that is in use by another process.
+type PortTakenError struct {
 	Port Port
 	at   string
 }
 
-func (e *TakenError) Error() string { return fmt.Sprintf("local port %s is taken", e.at) }
+func (e *PortTakenError) Error() string { return fmt.Sprintf("local port %s is taken", e.at) }
 
-func (*TakenError) Unwrap() error { return syscall.EADDRINUSE }
+func (*PortTakenError) Unwrap() error { return syscall.EADDRINUSE }
 
 func listenError(p Port, address string, err error) error {
 	at := net.JoinHostPort(address, strconv.Itoa(int(p.Local)))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return &TakenError{p, at}
+		return &PortTakenError{p, at}
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("local port %s: %w", at, syscall.EACCES)
 	}

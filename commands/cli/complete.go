@@ -202,9 +202,9 @@ func (c *completer) flagValues(ctx context.Context) []candidate {
 	}
 	switch flags[i].Names()[0] {
 	case "pod":
-		return Pods(ctx, &c.completion)
+		return CompletePods(ctx, &c.completion)
 	case "image":
-		return Images(ctx, &c.completion)
+		return CompleteImages(ctx, &c.completion)
 	case "runtime-endpoint", "image-endpoint":
 		out := []candidate{{"docker://", "the embedded dockershim"}}
 		for _, k := range client.KnownSockets() {
@@ -216,7 +216,7 @@ func (c *completer) flagValues(ctx context.Context) []candidate {
 		names, _ := sshHosts(c.app.in.getenv("HOME"), "") // without hosts, nothing is offered
 		return sorted(named(names))
 	case "namespace", "in-namespace":
-		return Namespaces(ctx, &c.completion)
+		return CompleteNamespaces(ctx, &c.completion)
 	case "container":
 		return c.containersOfPod(ctx)
 	case "signal":
@@ -226,7 +226,7 @@ func (c *completer) flagValues(ctx context.Context) []candidate {
 			return named(client.ConfigKeys())
 		}
 	}
-	return Files(ctx, &c.completion)
+	return CompleteFiles(ctx, &c.completion)
 }
 
 // openList completes only the last element of a comma-separated list.

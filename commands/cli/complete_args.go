@@ -12,14 +12,14 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// Nothing offers no candidates, for arguments that only the user knows.
-func Nothing(context.Context, *completion) []candidate { return nil }
+// CompleteNothing offers no candidates, for arguments that only the user knows.
+func CompleteNothing(context.Context, *completion) []candidate { return nil }
 
-// Files lets the shell complete file names.
-func Files(context.Context, *completion) []candidate { return []candidate{{completeFiles, ""}} }
+// CompleteFiles lets the shell complete file names.
+func CompleteFiles(context.Context, *completion) []candidate { return []candidate{{completeFiles, ""}} }
 
-// Words offers fixed words.
-func Words(words ...string) Args {
+// CompleteWords offers fixed words.
+func CompleteWords(words ...string) Args {
 	return func(context.Context, *completion) []candidate { return named(words) }
 }
 
@@ -56,9 +56,9 @@ func IfFlag(flag string, one, other Args) Args {
 	}
 }
 
-// Containers offers the containers in these states, by default in any: their names, pod/container once a slash is
+// CompleteContainers offers the containers in these states, by default in any: their names, pod/container once a slash is
 // typed, and ids if no name begins with the word.
-func Containers(states ...string) Args {
+func CompleteContainers(states ...string) Args {
 	return func(ctx context.Context, c *completion) []candidate {
 		if !c.connect(ctx) {
 			return nil
@@ -66,7 +66,7 @@ func Containers(states ...string) Args {
 		pods, _ := PodNames(ctx, c.conn)
 		r, _ := c.conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 		var names, ids []candidate
-		var found []Source
+		var found []ContainerPath
 		var texts []string
 		for _, ctr := range r.GetContainers() {
 			state := ContainerState(ctr.GetState())
@@ -78,7 +78,7 @@ func Containers(states ...string) Args {
 			if pod.GetName() != "" {
 				text = "in " + pod.GetNamespace() + "/" + pod.GetName() + ", " + text
 			}
-			found = append(found, Source{pod.GetNamespace(), pod.GetName(), name})
+			found = append(found, ContainerPath{pod.GetNamespace(), pod.GetName(), name})
 			texts = append(texts, text)
 			ids = append(ids, candidate{fmt.Sprintf("%.13s", ctr.GetId()), name + " " + text})
 		}
@@ -93,7 +93,7 @@ func Containers(states ...string) Args {
 
 // formsOf returns the names of a container that match the typed word. A name that several containers share is offered
 // only once its beginning is typed.
-func (c *completion) formsOf(of Source, all []Source) []string {
+func (c *completion) formsOf(of ContainerPath, all []ContainerPath) []string {
 	if strings.Contains(c.word, "/") {
 		return []string{of.Name(), of.FullName()}
 	}
@@ -103,15 +103,15 @@ func (c *completion) formsOf(of Source, all []Source) []string {
 	}
 	if c.word != "" && strings.HasPrefix(of.Pod, c.word) {
 		// `crishim run` gives the pod the container's name, so the container's name is enough.
-		if of.Pod != of.Container || slices.ContainsFunc(all, func(o Source) bool { return o.Namespace == of.Namespace && o.Pod == of.Pod && o != of }) {
+		if of.Pod != of.Container || slices.ContainsFunc(all, func(o ContainerPath) bool { return o.Namespace == of.Namespace && o.Pod == of.Pod && o != of }) {
 			forms = append(forms, of.Name())
 		}
 	}
 	if len(forms) > 0 {
 		return forms
 	}
-	for _, form := range []func(Source) string{func(s Source) string { return s.Container }, Source.Name} {
-		shared := slices.ContainsFunc(all, func(other Source) bool { return other != of && form(other) == form(of) })
+	for _, form := range []func(ContainerPath) string{func(s ContainerPath) string { return s.Container }, ContainerPath.Name} {
+		shared := slices.ContainsFunc(all, func(other ContainerPath) bool { return other != of && form(other) == form(of) })
 		if !shared {
 			return []string{form(of)}
 		}
@@ -119,8 +119,8 @@ func (c *completion) formsOf(of Source, all []Source) []string {
 	return []string{of.FullName()}
 }
 
-// Pods offers the names of pods, with their namespaces once a slash is typed.
-func Pods(ctx context.Context, c *completion) []candidate {
+// CompletePods offers the names of pods, with their namespaces once a slash is typed.
+func CompletePods(ctx context.Context, c *completion) []candidate {
 	var names, ids []candidate
 	for _, p := range c.listPods(ctx) {
 		name, namespace := p.GetMetadata().GetName(), p.GetMetadata().GetNamespace()
@@ -135,8 +135,8 @@ func Pods(ctx context.Context, c *completion) []candidate {
 	return c.withIDs(names, ids)
 }
 
-// Images offers the tags of images.
-func Images(ctx context.Context, c *completion) []candidate {
+// CompleteImages offers the tags of images.
+func CompleteImages(ctx context.Context, c *completion) []candidate {
 	if !c.connect(ctx) {
 		return nil
 	}
@@ -174,8 +174,8 @@ func (c *completion) containersOfPod(ctx context.Context) []candidate {
 	return sorted(slices.DeleteFunc(names, cannotBeTyped))
 }
 
-// Namespaces offers the namespaces of pods.
-func Namespaces(ctx context.Context, c *completion) []candidate {
+// CompleteNamespaces offers the namespaces of pods.
+func CompleteNamespaces(ctx context.Context, c *completion) []candidate {
 	var out []candidate
 	for _, p := range c.listPods(ctx) {
 		out = append(out, candidate{p.GetMetadata().GetNamespace(), ""})

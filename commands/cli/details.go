@@ -111,9 +111,9 @@ func ManagedPods(p *Printer, dirs pod.Dirs, conn *client.Conn, pods []*runtimeap
 	return managed
 }
 
-// UnmadePods returns rows for pods of sync and apply without a sandbox, and for manifests that sync cannot read. pods
+// PodsWithoutSandbox returns rows for pods of sync and apply without a sandbox, and for manifests that sync cannot read. pods
 // are the pods of the runtime.
-func UnmadePods(ctx context.Context, p *Printer, dirs pod.Dirs, conn *client.Conn, pods []*runtimeapi.PodSandbox, f *Filter) (rows []*runtimeapi.PodSandbox, known map[string]output.ManagedPod) {
+func PodsWithoutSandbox(ctx context.Context, p *Printer, dirs pod.Dirs, conn *client.Conn, pods []*runtimeapi.PodSandbox, f *Filter) (rows []*runtimeapi.PodSandbox, known map[string]output.ManagedPod) {
 	known = map[string]output.ManagedPod{}
 	if conn.Remote() != "" {
 		return nil, known
@@ -177,7 +177,7 @@ func RecordEnd(p *Printer, dirs pod.Dirs, conn *client.Conn, c *runtimeapi.Conta
 }
 
 // PointToDescribe prints a hint at describe below a table with a failure.
-func PointToDescribe(p *Printer, pod Source, id string) {
+func PointToDescribe(p *Printer, pod ContainerPath, id string) {
 	name := fmt.Sprintf("%.13s", id)
 	if pod.Pod != "" {
 		name = pod.PodRef()

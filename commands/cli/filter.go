@@ -21,7 +21,7 @@ import (
 type Filter struct {
 	ID              string // the beginning of the id
 	Name, namespace Pattern
-	In              Within // the namespace of -n
+	In              Scope  // the namespace of -n
 	State           string // running, ready, ...; empty: any
 	labels          map[string]string
 	labelled        client.Selector // value of --label KEY
@@ -201,7 +201,7 @@ func (f *Filter) Containers(ctx context.Context, conn *client.Conn) ([]*runtimea
 		request.State = &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState(state)}
 	}
 	if f.pod != "" {
-		pod, err := conn.FindPod(ctx, f.In.Query(f.pod, client.Any))
+		pod, err := conn.FindPod(ctx, f.In.Query(f.pod, client.NewestAttempt))
 		if f.Crictl && IsGone(err) {
 			pod, err = &runtimeapi.PodSandbox{Id: f.pod}, nil
 		}

@@ -147,7 +147,7 @@ func (f imageFilter) byLabel(ctx context.Context, conn *client.Conn, images []*r
 	key, value, valued := strings.Cut(f.value, "=")
 	keep := make([]bool, len(images))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(AtOnce)
+	g.SetLimit(MaxConcurrent)
 	for i, image := range images {
 		g.Go(func() error {
 			res, err := conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: image.GetId()}, Verbose: true})
@@ -229,9 +229,9 @@ func isNamed(image *runtimeapi.Image, name string) bool {
 	})
 }
 
-// WithNames returns images with only the tags that ref names, as docker lists them. An image named by id or digest
+// WithOnlyTags returns images with only the tags that ref names, as docker lists them. An image named by id or digest
 // keeps all tags.
-func WithNames(images []*runtimeapi.Image, ref string) []*runtimeapi.Image {
+func WithOnlyTags(images []*runtimeapi.Image, ref string) []*runtimeapi.Image {
 	out := slices.Clone(images)
 	for i, image := range images {
 		tags := slices.DeleteFunc(slices.Clone(image.GetRepoTags()), func(tag string) bool {

@@ -234,18 +234,18 @@ func ParsePattern(text string) (p Pattern, err error) {
 	return p, err
 }
 
-// Exactly matches one text.
-func Exactly(text string) Pattern {
+// ExactPattern matches one text.
+func ExactPattern(text string) Pattern {
 	return Pattern{regexp.MustCompile("^" + regexp.QuoteMeta(text) + "$")}
 }
 
-// Without returns flags except the flags with these primary names.
-func Without(flags []urfave.Flag, names ...string) []urfave.Flag {
+// WithoutFlags returns flags except the flags with these primary names.
+func WithoutFlags(flags []urfave.Flag, names ...string) []urfave.Flag {
 	return slices.DeleteFunc(flags, func(f urfave.Flag) bool { return slices.Contains(names, f.Names()[0]) })
 }
 
-// Unaliased removes the aliases of the flags with these primary names.
-func Unaliased(flags []urfave.Flag, names ...string) []urfave.Flag {
+// WithoutShortNames removes the aliases of the flags with these primary names.
+func WithoutShortNames(flags []urfave.Flag, names ...string) []urfave.Flag {
 	for _, flag := range flags {
 		if !slices.Contains(names, flag.Names()[0]) {
 			continue

@@ -9,19 +9,19 @@ import (
 // maxLine limits the buffer of an unfinished line.
 const maxLine = 16 << 20
 
-// LineWriter writes whole lines with a prefix, so that lines of several writers do not mix.
-type LineWriter struct {
+// PrefixWriter writes whole lines with a prefix, so that lines of several writers do not mix.
+type PrefixWriter struct {
 	to     io.Writer
 	lock   *sync.Mutex // of all writers to the same place
 	prefix string
 	rest   []byte // an unfinished line
 }
 
-func NewLineWriter(to io.Writer, lock *sync.Mutex, prefix string) *LineWriter {
-	return &LineWriter{to: to, lock: lock, prefix: prefix}
+func NewPrefixWriter(to io.Writer, lock *sync.Mutex, prefix string) *PrefixWriter {
+	return &PrefixWriter{to: to, lock: lock, prefix: prefix}
 }
 
-func (w *LineWriter) Write(p []byte) (int, error) {
+func (w *PrefixWriter) Write(p []byte) (int, error) {
 	end := bytes.LastIndexByte(p, '\n') + 1 // w.rest has no newline
 	if end > 0 {
 		end += len(w.rest)
@@ -47,7 +47,7 @@ func (w *LineWriter) Write(p []byte) (int, error) {
 }
 
 // Flush ends an unfinished line.
-func (w *LineWriter) Flush() error {
+func (w *PrefixWriter) Flush() error {
 	if len(w.rest) == 0 {
 		return nil
 	}

@@ -20,7 +20,7 @@ func TestLineWriter(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			w := NewLineWriter(&out, new(sync.Mutex), "p: ")
+			w := NewPrefixWriter(&out, new(sync.Mutex), "p: ")
 			for _, text := range c.writes {
 				if n, err := w.Write([]byte(text)); n != len(text) || err != nil {
 					t.Fatalf("got %d, %v", n, err)
@@ -39,7 +39,7 @@ func TestLineWriter(t *testing.T) {
 // TestALineOfOutputWithoutAnEnd: a writer buffers at most maxLine bytes of a line.
 func TestALineOfOutputWithoutAnEnd(t *testing.T) {
 	var out bytes.Buffer
-	w := NewLineWriter(&out, new(sync.Mutex), "web: ")
+	w := NewPrefixWriter(&out, new(sync.Mutex), "web: ")
 	part := bytes.Repeat([]byte("x"), 32<<10)
 	for range 3 * maxLine / len(part) {
 		if _, err := w.Write(part); err != nil || len(w.rest) > maxLine {

@@ -16,25 +16,25 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// Within has kubectl's flags that narrow down the arguments of a verb.
-type Within struct {
+// Scope has kubectl's flags that narrow down the arguments of a verb.
+type Scope struct {
 	Namespace, Container string
 	hasContainer         bool // the verb has -c
 }
 
-func (w *Within) Given() bool { return w.Namespace != "" || w.Container != "" }
+func (w *Scope) Given() bool { return w.Namespace != "" || w.Container != "" }
 
-func (w *Within) NamespaceFlag() urfave.Flag {
+func (w *Scope) NamespaceFlag() urfave.Flag {
 	return StringFlag(&w.Namespace, "namespace", "look in `NAMESPACE` only", "n")
 }
 
-func (w *Within) ContainerFlag() urfave.Flag {
+func (w *Scope) ContainerFlag() urfave.Flag {
 	w.hasContainer = true
 	return StringFlag(&w.Container, "container", "container `NAME` of the pod", "c")
 }
 
 // InNamespace returns ref with the namespace, unless ref has a namespace itself.
-func (w *Within) InNamespace(ref string) string {
+func (w *Scope) InNamespace(ref string) string {
 	if w.Namespace == "" || strings.Contains(ref, "/") {
 		return ref
 	}
@@ -42,21 +42,21 @@ func (w *Within) InNamespace(ref string) string {
 }
 
 // Query returns the lookup of ref with these flags.
-func (w *Within) Query(ref string, want client.Want) client.Query {
+func (w *Scope) Query(ref string, want client.Want) client.Query {
 	return client.Query{Ref: ref, Want: want, Namespace: w.Namespace, Container: w.Container, ContainerFlag: w.hasContainer}
 }
 
-// Source names a container by its labels.
-type Source struct{ Namespace, Pod, Container string }
+// ContainerPath names a container by its labels.
+type ContainerPath struct{ Namespace, Pod, Container string }
 
-// SourceOf returns the names in a container's labels.
-func SourceOf(c *runtimeapi.Container) Source {
+// ContainerPathOf returns the names in a container's labels.
+func ContainerPathOf(c *runtimeapi.Container) ContainerPath {
 	labels := c.GetLabels()
-	return Source{labels[kube.LabelPodNamespace], labels[kube.LabelPodName], cmp.Or(c.GetMetadata().GetName(), c.GetId())}
+	return ContainerPath{labels[kube.LabelPodNamespace], labels[kube.LabelPodName], cmp.Or(c.GetMetadata().GetName(), c.GetId())}
 }
 
 // Name returns pod/container, or the container if the pod is not known.
-func (s Source) Name() string {
+func (s ContainerPath) Name() string {
 	if s.Pod == "" {
 		return s.Container
 	}
@@ -64,7 +64,7 @@ func (s Source) Name() string {
 }
 
 // FullName returns Name with the namespace, if it is known.
-func (s Source) FullName() string {
+func (s ContainerPath) FullName() string {
 	if s.Pod == "" || s.Namespace == "" {
 		return s.Name()
 	}
@@ -72,12 +72,12 @@ func (s Source) FullName() string {
 }
 
 // PodRef returns the pod's name in a command line, with the namespace unless it is default.
-func (s Source) PodRef() string {
+func (s ContainerPath) PodRef() string {
 	return strings.TrimLeft(strings.TrimPrefix(s.Namespace+"/"+s.Pod, "default/"), "/")
 }
 
 // ContainerName returns a container's name in messages.
-func ContainerName(c *runtimeapi.Container) string { return SourceOf(c).Name() }
+func ContainerName(c *runtimeapi.Container) string { return ContainerPathOf(c).Name() }
 
 // title returns a name with the beginning of the id, because all attempts have the same name.
 func title(name, id string) string { return fmt.Sprintf("%s (%.13s)", name, id) }
@@ -124,11 +124,11 @@ func NamePods(ctx context.Context, conn *client.Conn, containers []*runtimeapi.C
 	return named
 }
 
-// NeedNamespaces reports whether pods of the same name are in several namespaces.
-func NeedNamespaces(containers []*runtimeapi.Container) bool {
+// PodNamesRepeat reports whether pods of the same name are in several namespaces.
+func PodNamesRepeat(containers []*runtimeapi.Container) bool {
 	seen := map[string]string{}
 	for _, c := range containers {
-		from := SourceOf(c)
+		from := ContainerPathOf(c)
 		if other, ok := seen[from.Name()]; ok && other != from.Namespace {
 			return true
 		}

@@ -170,8 +170,8 @@ func (n *nodes) run(ctx context.Context, p *Printer, c *Connector, do func(conte
 // runOnNode runs a verb on one of several nodes.
 func runOnNode(ctx context.Context, node namedEndpoint, try bool, p *Printer, c *Connector, do func(context.Context, *Printer, *Connector) error) (*output.Part, *failure) {
 	prefix := output.Sanitize(node.name) + " | "
-	out := NewLineWriter(safeLines{p.Out, p.OutTerminal, output.SanitizeText}, p.mu, prefix)
-	errs := NewLineWriter(safeLines{p.Err, p.ErrTerminal, output.SanitizeText}, p.mu, prefix)
+	out := NewPrefixWriter(safeLines{p.Out, p.OutTerminal, output.SanitizeText}, p.mu, prefix)
+	errs := NewPrefixWriter(safeLines{p.Err, p.ErrTerminal, output.SanitizeText}, p.mu, prefix)
 	part := &output.Part{Node: node.name, Text: out}
 	if cluster := c.process.Cluster; cluster != nil {
 		defer cluster.Close(node.name)
@@ -217,11 +217,11 @@ func runThere(ctx context.Context, args []string, in *Invocation, c *Connector) 
 func streamsThere(args []string, in *Invocation, node string) (streams stream.Streams, flush func() error) {
 	p, logs := in.Printer, in.line.Verb == "logs"
 	streams = stream.Streams{In: in.In, Out: p.Out, Err: p.Err}
-	out := NewLineWriter(safeLines{p.Out, true, output.SanitizeColored}, p.mu, "")
+	out := NewPrefixWriter(safeLines{p.Out, true, output.SanitizeColored}, p.mu, "")
 	if p.OutTerminal {
 		streams.Out = out
 	}
-	errs := NewLineWriter(safeLines{p.Err, p.ErrTerminal, output.SanitizeText}, p.mu, "")
+	errs := NewPrefixWriter(safeLines{p.Err, p.ErrTerminal, output.SanitizeText}, p.mu, "")
 	switch {
 	case logs:
 	case wantsJSONErrors(args):

@@ -28,8 +28,8 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// CompletePod sets missing metadata of a pod.
-func CompletePod(pod *runtimeapi.PodSandboxConfig) {
+// SetPodDefaults sets missing metadata of a pod.
+func SetPodDefaults(pod *runtimeapi.PodSandboxConfig) {
 	if pod.Metadata.Namespace == "" {
 		pod.Metadata.Namespace = "default"
 	}
@@ -144,8 +144,8 @@ func CancelFlag(to *time.Duration) urfave.Flag {
 	return DurationFlag(to, "cancel-timeout", "timeout of each request: 5, 5s, 1m", "T")
 }
 
-// Limited replaces the usual time limit of a request with --cancel-timeout.
-func Limited(d time.Duration) grpc.CallOption { return client.Timeout(d, "--cancel-timeout") }
+// CancelTimeout replaces the usual time limit of a request with --cancel-timeout.
+func CancelTimeout(d time.Duration) grpc.CallOption { return client.Timeout(d, "--cancel-timeout") }
 
 // DryRunFlag returns --dry-run of the verbs that send one request.
 func DryRunFlag(to *bool) urfave.Flag {
@@ -218,8 +218,8 @@ func readMessage(stdin io.Reader, path string, m proto.Message) (name string, do
 	return name, doc, err
 }
 
-// ReadBoth reads a container's and a pod's configuration from one file, in either order.
-func ReadBoth(stdin io.Reader, path string) (*runtimeapi.ContainerConfig, *runtimeapi.PodSandboxConfig, error) {
+// ReadContainerAndPodFile reads a container's and a pod's configuration from one file, in either order.
+func ReadContainerAndPodFile(stdin io.Reader, path string) (*runtimeapi.ContainerConfig, *runtimeapi.PodSandboxConfig, error) {
 	text, name, err := readInput(stdin, path)
 	if err != nil {
 		return nil, nil, err

@@ -91,7 +91,7 @@ func (p *Printer) Progress() progress.Options {
 // progressLines returns the options for writing the progress of pulls as lines, because steps of several pods are
 // printed meanwhile.
 func (p *Printer) progressLines() progress.Options {
-	return progress.Options{Out: NewLineWriter(p.Err, p.mu, "")}
+	return progress.Options{Out: NewPrefixWriter(p.Err, p.mu, "")}
 }
 
 // Say writes one line of a result.
@@ -219,8 +219,8 @@ func (p *Printer) Sentence(err error) string {
 	return strings.Join(lines, "\n")
 }
 
-// AtOnce limits parallel removals and pulls.
-const AtOnce = 8
+// MaxConcurrent limits parallel removals and pulls.
+const MaxConcurrent = 8
 
 // InParallel calls do for all items, up to limit at once. Output and failures are in the order of the items. With
 // --compat=crictl, output is in the order of completion.

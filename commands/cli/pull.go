@@ -170,7 +170,7 @@ func (o *PullOptions) Pull(ctx context.Context, p *Printer, conn *client.Conn, s
 			return "", About("pull "+spec.GetImage(), pullError(err, auth))
 		}
 		p.Warn("pull %s: %w; trying again", spec.GetImage(), err)
-		if err := Pause(ctx, time.Second<<min(attempt, 4)); err != nil {
+		if err := Sleep(ctx, time.Second<<min(attempt, 4)); err != nil {
 			return "", err
 		}
 	}

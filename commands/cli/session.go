@@ -14,8 +14,8 @@ import (
 	"github.com/crishim/crishim/client/stream"
 )
 
-// Session has the options of exec and attach.
-type Session struct {
+// SessionOptions has the options of exec and attach.
+type SessionOptions struct {
 	Stdin, TTY bool
 	Options    stream.Options
 	Input      io.Reader // the local stdin
@@ -23,7 +23,7 @@ type Session struct {
 }
 
 // TransportFlags returns the flags of verbs that dial a streaming URL.
-func (s *Session) TransportFlags() []urfave.Flag {
+func (s *SessionOptions) TransportFlags() []urfave.Flag {
 	s.Options.Transport = stream.TransportAuto
 	return []urfave.Flag{
 		chosen(&s.Options.Transport, []string{"spdy", "websocket"}, "transport", "streaming `PROTOCOL`: spdy, websocket, auto", "r"),
@@ -35,7 +35,7 @@ func (s *Session) TransportFlags() []urfave.Flag {
 }
 
 // Flags returns the flags of a verb with a terminal.
-func (s *Session) Flags() []urfave.Flag {
+func (s *SessionOptions) Flags() []urfave.Flag {
 	s.Options.DetachKeys = stream.DefaultDetachKeys
 	return append(s.TransportFlags(),
 		BoolFlag(&s.Stdin, "stdin", "pass stdin to the container", "i", "interactive"),
@@ -45,7 +45,7 @@ func (s *Session) Flags() []urfave.Flag {
 }
 
 // Check checks the flags.
-func (s *Session) Check(in *Invocation) error {
+func (s *SessionOptions) Check(in *Invocation) error {
 	s.Options.Warn, s.Input, s.terminal = in.Printer.Warn, in.In, in.InTerminal
 	if err := s.Options.Check(); err != nil {
 		return Usagef("%v", err)
@@ -54,7 +54,7 @@ func (s *Session) Check(in *Invocation) error {
 }
 
 // DropTTYWithoutTerminal lets -it work like -i if stdin is not a terminal, as in a pipeline.
-func (s *Session) DropTTYWithoutTerminal(p *Printer) {
+func (s *SessionOptions) DropTTYWithoutTerminal(p *Printer) {
 	if s.TTY && s.Stdin && !s.terminal {
 		s.TTY = false
 		p.Warn("stdin is not a terminal: going on without --tty")
@@ -62,7 +62,7 @@ func (s *Session) DropTTYWithoutTerminal(p *Printer) {
 }
 
 // Streams returns the local streams of the session.
-func (s *Session) Streams(p *Printer) stream.Streams {
+func (s *SessionOptions) Streams(p *Printer) stream.Streams {
 	streams := stream.Streams{Out: p.Out, TTY: s.TTY}
 	if s.Stdin {
 		streams.In = s.Input
@@ -74,7 +74,7 @@ func (s *Session) Streams(p *Printer) stream.Streams {
 }
 
 // Dial asks for a URL and runs a session on it.
-func (s *Session) Dial(ctx context.Context, conn *client.Conn, streams stream.Streams, url func(context.Context) (string, error)) error {
+func (s *SessionOptions) Dial(ctx context.Context, conn *client.Conn, streams stream.Streams, url func(context.Context) (string, error)) error {
 	first, err := url(ctx)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (s *Session) Dial(ctx context.Context, conn *client.Conn, streams stream.St
 }
 
 // Attach connects streams to the container's process.
-func (s *Session) Attach(ctx context.Context, conn *client.Conn, id string, streams stream.Streams) error {
+func (s *SessionOptions) Attach(ctx context.Context, conn *client.Conn, id string, streams stream.Streams) error {
 	request := &runtimeapi.AttachRequest{
 		ContainerId: id, Tty: streams.TTY,
 		Stdin: streams.In != nil, Stdout: streams.Out != nil, Stderr: streams.Err != nil,
@@ -96,8 +96,8 @@ func (s *Session) Attach(ctx context.Context, conn *client.Conn, id string, stre
 	})
 }
 
-// Detached prints a note about the part that keeps running after a detach. A detach is not a failure.
-func Detached(err error, s stream.Streams, what string) error {
+// NoteDetach prints a note about the part that keeps running after a detach. A detach is not a failure.
+func NoteDetach(err error, s stream.Streams, what string) error {
 	out := s.Err
 	if out == nil {
 		out = s.Out
@@ -136,7 +136,7 @@ func WaitExitStatus(ctx context.Context, p *Printer, conn *client.Conn, id strin
 			}
 			return nil
 		}
-		if err := Pause(ctx, endPeriod); err != nil {
+		if err := Sleep(ctx, endPeriod); err != nil {
 			return err
 		}
 	}

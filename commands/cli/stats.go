@@ -122,7 +122,7 @@ func ShowStats[S any](ctx context.Context, p *Printer, conn *client.Conn, o *Sta
 				asked = AskExtras(ctx, conn, pods)
 			}
 			if o.watch || slices.ContainsFunc(before, unrated) {
-				if err := Pause(ctx, interval); err != nil {
+				if err := Sleep(ctx, interval); err != nil {
 					return err
 				}
 				if after, err = sample(ctx); err != nil {
@@ -195,8 +195,8 @@ func CPUPercent(before, after *runtimeapi.CpuUsage) float64 {
 	return UnknownAmount
 }
 
-// Pause waits for d, or fails when ctx ends.
-func Pause(ctx context.Context, d time.Duration) error {
+// Sleep waits for d, or fails when ctx ends.
+func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -215,7 +215,7 @@ func Refresh(ctx context.Context, watch bool, interval time.Duration, page func(
 			return err
 		}
 		if err == nil {
-			err = Pause(ctx, interval)
+			err = Sleep(ctx, interval)
 		}
 		if ctx.Err() != nil {
 			return ErrFollowed

@@ -20,7 +20,7 @@ type Targets struct {
 	Refs     []string
 	All      bool
 	Selector client.Selector
-	In       Within  // the namespace of -n
+	In       Scope   // the namespace of -n
 	Attempt  *uint32 // of the containers that arguments name; nil for the verb's default
 	dryRun   bool
 	// PassUnknown passes an unknown name to the runtime with --compat=crictl: the runtime decides whether stopping it
@@ -73,16 +73,18 @@ func (t *Targets) Check(in *Invocation, c *urfave.Context) error {
 	return ArgCount(c, 1, -1)
 }
 
-// Removal has the options of rm and rmp.
-type Removal struct {
+// RemoveOptions has the options of rm and rmp.
+type RemoveOptions struct {
 	Targets
 	Force bool
 }
 
-func (o *Removal) ForceFlag(usage string) urfave.Flag { return BoolFlag(&o.Force, "force", usage, "f") }
+func (o *RemoveOptions) ForceFlag(usage string) urfave.Flag {
+	return BoolFlag(&o.Force, "force", usage, "f")
+}
 
 // Refuse returns the error about a target that still runs. With --all or a selector the other targets are removed.
-func (o *Removal) Refuse(p *Printer, what, sandbox, called, hint string) error {
+func (o *RemoveOptions) Refuse(p *Printer, what, sandbox, called, hint string) error {
 	switch {
 	case o.listed() && o.DryRun(p):
 		return p.Say("Would leave %s%s: it still runs, --force stops it first", sandbox, called)
@@ -119,7 +121,7 @@ func (t *Targets) Containers(ctx context.Context, conn *client.Conn, want client
 	if t.listed() {
 		all, err := (&Filter{Selector: t.Selector, State: state, In: t.In}).Containers(ctx, conn)
 		for _, c := range NamePods(ctx, conn, all) {
-			found = append(found, ContainerTarget{Ref: c.GetId(), Object: c, Title: title(SourceOf(c).FullName(), c.GetId())})
+			found = append(found, ContainerTarget{Ref: c.GetId(), Object: c, Title: title(ContainerPathOf(c).FullName(), c.GetId())})
 		}
 		return found, err
 	}
@@ -133,7 +135,7 @@ func (t *Targets) Containers(ctx context.Context, conn *client.Conn, want client
 		if err == nil {
 			one := ContainerTarget{Ref: ref, Object: c}
 			if t.In.Given() {
-				one.full = SourceOf(NamePods(ctx, conn, []*runtimeapi.Container{c})[0]).FullName()
+				one.full = ContainerPathOf(NamePods(ctx, conn, []*runtimeapi.Container{c})[0]).FullName()
 			}
 			found = append(found, one)
 		}
@@ -152,9 +154,9 @@ func (t *Targets) Pods(ctx context.Context, conn *client.Conn) (found []PodTarge
 		return found, err
 	}
 	err = Each(t.Refs, func(ref string) error {
-		p, err := conn.FindPod(ctx, t.In.Query(ref, client.Any))
+		p, err := conn.FindPod(ctx, t.In.Query(ref, client.NewestAttempt))
 		if IsGone(err) && strings.Contains(ref, "/") {
-			if c, _ := conn.Container(ctx, ref, client.Any); c != nil {
+			if c, _ := conn.Container(ctx, ref, client.NewestAttempt); c != nil {
 				err = WithHint(err, "it is a container; `crishim stop %s` and `crishim rm %[1]s` are for those", ref)
 			}
 		}
@@ -193,7 +195,7 @@ func (b Batch[T]) Run(p *Printer, t *Targets, found []target[T], failed error) e
 	if failed == nil && t.All && !t.DryRun(p) && b.Doing != "" {
 		fmt.Fprintln(p.Err, b.announcement(p.Compat, found))
 	}
-	limit := AtOnce
+	limit := MaxConcurrent
 	if b.InTurn {
 		limit = 1
 	}

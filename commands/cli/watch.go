@@ -57,7 +57,7 @@ func Watch(ctx context.Context, conn *client.Conn, show func(context.Context) er
 		timer := time.NewTimer(interval)
 		select {
 		case <-happened:
-			err = Pause(ctx, eventsSettle)
+			err = Sleep(ctx, eventsSettle)
 		case <-noEvents:
 			noEvents, interval = nil, pollInterval // used from the next round on
 		case <-timer.C:

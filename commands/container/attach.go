@@ -15,8 +15,8 @@ import (
 
 type attachOptions struct {
 	target  string
-	in      cli.Within
-	session cli.Session
+	in      cli.Scope
+	session cli.SessionOptions
 }
 
 func NewAttach(in *cli.Invocation) *cli.Verb {
@@ -24,7 +24,7 @@ func NewAttach(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "attach to a running container",
 		ArgsUsage: "CONTAINER",
-		Args:      cli.First(cli.Containers("running"), nil),
+		Args:      cli.First(cli.CompleteContainers("running"), nil),
 		Description: cli.WithExamples("The container by name, pod/container, pod or id. When it ends, so does attach, with its status.\n"+
 			"-it needs a container that was created with stdin and tty.",
 			"crishim attach web", "crishim attach -it shell", "crishim attach -it --detach-keys ctrl-x shell"),
@@ -45,7 +45,7 @@ const endTimeout = 2 * time.Second
 
 func (o *attachOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	o.session.DropTTYWithoutTerminal(printer)
-	c, err := conn.FindContainer(ctx, o.in.Query(o.target, client.Running))
+	c, err := conn.FindContainer(ctx, o.in.Query(o.target, client.RunningAttempt))
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (o *attachOptions) run(ctx context.Context, printer *cli.Printer, conn *cli
 	case printer.Compat && err == stream.ErrDetached: //nolint:errorlint // nothing else must be lost
 		return nil // silently, as in crictl
 	case errors.Is(err, stream.ErrDetached):
-		return cli.Detached(err, s, cli.ContainerName(c)+" keeps running")
+		return cli.NoteDetach(err, s, cli.ContainerName(c)+" keeps running")
 	case err != nil, printer.Compat: // crictl does not return the container's status
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 
 type checkpointOptions struct {
 	container, export string
-	in                cli.Within
+	in                cli.Scope
 }
 
 func NewCheckpoint(in *cli.Invocation) *cli.Verb {
@@ -21,7 +21,7 @@ func NewCheckpoint(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "checkpoint a running container",
 		ArgsUsage: "CONTAINER...",
-		Args:      cli.Containers(),
+		Args:      cli.CompleteContainers(),
 		Description: cli.WithExamples("Asks the runtime for an archive of the container's memory and files. Needs a runtime with CRIU; the embedded shim has none.",
 			"crishim checkpoint --export /tmp/web.tar web"),
 		Flags: []urfave.Flag{cli.StringFlag(&o.export, "export", "write the archive to `FILE`, an absolute path on the runtime's host", "e"), o.in.NamespaceFlag()},
@@ -46,7 +46,7 @@ func (o *checkpointOptions) check(_ *cli.Invocation, c *urfave.Context) error {
 }
 
 func (o *checkpointOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
-	c, err := conn.FindContainer(ctx, o.in.Query(o.container, client.Running))
+	c, err := conn.FindContainer(ctx, o.in.Query(o.container, client.RunningAttempt))
 	if err != nil {
 		return err
 	}

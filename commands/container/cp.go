@@ -23,13 +23,13 @@ import (
 
 type cpOptions struct {
 	container string // the container of the remote path
-	in        cli.Within
+	in        cli.Scope
 	from, to  string // without the container
 	upload    bool
 	source    localSource // of an upload
 	owner     bool
 	quiet     bool
-	session   cli.Session
+	session   cli.SessionOptions
 	stdin     io.Reader
 }
 
@@ -40,7 +40,7 @@ func NewCp(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "copy files between a container and the local filesystem",
 		ArgsUsage: "CONTAINER:PATH|PATH|- CONTAINER:PATH|PATH|-",
-		Args:      cli.AnyOf(cli.Containers(), cli.Files),
+		Args:      cli.AnyOf(cli.CompleteContainers(), cli.CompleteFiles),
 		Description: cli.WithExamples("One side is a container's. As with docker cp: into a directory that exists, else under the new name; PATH/. is\n"+
 			"the contents of a directory; - is a tar stream. On Docker the container may be stopped. On other runtimes it must be running,\n"+
 			"and have a tar unless crishim is root on its machine.\n\n"+
@@ -93,7 +93,7 @@ func splitPath(arg string) (container, path string, remote bool) {
 }
 
 func (o *cpOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
-	want, own := client.Running, conn.IsDockershim(ctx)
+	want, own := client.RunningAttempt, conn.IsDockershim(ctx)
 	if own {
 		want = client.PreferRunning
 	}

@@ -35,7 +35,7 @@ func NewCreate(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "create a container in a pod",
 		ArgsUsage: "POD CONTAINER-CONFIG [POD-CONFIG]",
-		Args:      cli.First(cli.Pods, cli.Files),
+		Args:      cli.First(cli.CompletePods, cli.CompleteFiles),
 		Description: cli.WithExamples("Creates a container from a configuration in JSON or YAML, - for standard input, and prints its id. Without POD-CONFIG the runtime is asked for the pod's configuration. Without metadata.attempt the container is the next attempt after those of its name that have ended in the pod.",
 			"crishim create web container.json pod.json", "crishim create web container.yaml", "crishim create --with-pull web - < container.json"),
 		Subcommands: []cli.Entry{cli.NewSchema("create", "container")},
@@ -102,7 +102,7 @@ func (o *createOptions) run(ctx context.Context, printer *cli.Printer, connector
 			return err
 		}
 	}
-	id, err := createContainer(ctx, conn, pod.GetId(), o.container, o.pod, cli.Limited(o.cancel))
+	id, err := createContainer(ctx, conn, pod.GetId(), o.container, o.pod, cli.CancelTimeout(o.cancel))
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func NewDebug(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "debug a container with the tools of another image",
 		ArgsUsage: "CONTAINER [COMMAND [ARG...]]",
-		Args:      cli.First(cli.Containers("running"), cli.Files),
+		Args:      cli.First(cli.CompleteContainers("running"), cli.CompleteFiles),
 		Description: cli.WithExamples("Creates a container in the same pod that shares the target's network and processes, runs the command or a\n"+
 			"shell in it and removes it afterwards. The target's files are below /proc/PID/root of its processes, which is\n"+
 			"/proc/1/root unless the pod shares its processes. The image needs sh.\n"+
@@ -56,7 +56,7 @@ func NewDebug(in *cli.Invocation) *cli.Verb {
 			envFlag(in.LookupEnv, &o.env, "set the environment variable `NAME=VALUE`"),
 			cli.StringFlag(&o.copyTo, "copy-to", "run in a copy of the container, in a new pod called `NAME`"),
 			cli.BoolFlag(&o.keep, "keep", "keep the debug container"),
-		}, o.exec.session.Flags(), cli.Without(o.pull.Flags(), "username")),
+		}, o.exec.session.Flags(), cli.WithoutFlags(o.pull.Flags(), "username")),
 		Check: o.check,
 		RunOn: o.run,
 	}
@@ -88,7 +88,7 @@ func (o *debugOptions) run(ctx context.Context, printer *cli.Printer, conn *clie
 	if o.copyTo != "" {
 		return o.runCopy(ctx, printer, conn)
 	}
-	target, err := conn.FindContainer(ctx, o.exec.in.Query(o.exec.target, client.Running))
+	target, err := conn.FindContainer(ctx, o.exec.in.Query(o.exec.target, client.RunningAttempt))
 	if err != nil {
 		return err
 	}

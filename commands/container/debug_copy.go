@@ -19,7 +19,7 @@ import (
 // runCopy runs the command, or a shell, in a copy of the container in a new pod. The original container and its pod
 // need not run, and stay unchanged.
 func (o *debugOptions) runCopy(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
-	target, err := conn.FindContainer(ctx, o.exec.in.Query(o.exec.target, client.Any))
+	target, err := conn.FindContainer(ctx, o.exec.in.Query(o.exec.target, client.NewestAttempt))
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (o *debugOptions) runCopy(ctx context.Context, printer *cli.Printer, conn *
 		err = cli.WithHint(err, "without a shell in its image the copy needs a command: `crishim debug --copy-to %s %s COMMAND`", o.copyTo, o.exec.target)
 	}
 	if errors.Is(err, stream.ErrDetached) {
-		return cli.Detached(err, o.exec.session.Streams(printer), "the copy goes on: `crishim attach -it "+o.copyTo+"` returns to it, `crishim rmp -f "+o.copyTo+"` removes it")
+		return cli.NoteDetach(err, o.exec.session.Streams(printer), "the copy goes on: `crishim attach -it "+o.copyTo+"` returns to it, `crishim rmp -f "+o.copyTo+"` removes it")
 	}
 	return cli.Join(err, r.cleanUp(ctx, !o.keep))
 }

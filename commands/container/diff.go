@@ -24,7 +24,7 @@ import (
 
 type diffOptions struct {
 	container string
-	in        cli.Within
+	in        cli.Scope
 }
 
 // NewDiff returns the verb that lists changed files. CRI has no call for it. crishim's dockershim has one in its private
@@ -34,7 +34,7 @@ func NewDiff(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "list what a container has changed in the files of its image",
 		ArgsUsage: "CONTAINER",
-		Args:      cli.First(cli.Containers(), nil),
+		Args:      cli.First(cli.CompleteContainers(), nil),
 		Description: cli.WithExamples("One line for each file or directory that was added (A), changed (C) or deleted (D). The container need not run. Works on Docker, and on\n"+
 			"containerd as root of its machine; not on other runtimes.",
 			"crishim diff web", "crishim diff web | grep ^D"),

@@ -56,7 +56,7 @@ func (o *eventsOptions) check(in *cli.Invocation, c *urfave.Context) error {
 func (o *eventsOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	podID := ""
 	if o.pod != "" {
-		pod, err := conn.Pod(ctx, o.pod, client.Any)
+		pod, err := conn.Pod(ctx, o.pod, client.NewestAttempt)
 		if err != nil {
 			return err
 		}
@@ -116,7 +116,7 @@ func (o *eventsOptions) known(ctx context.Context, conn *client.Conn) ([]*runtim
 		return nil, nil
 	}
 	res, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
-	if err == nil && output.NeedsPods(res.GetContainers(), o.view.Options) {
+	if err == nil && output.LacksPodNames(res.GetContainers(), o.view.Options) {
 		o.view.Pods, err = cli.PodNames(ctx, conn)
 	}
 	if ctx.Err() != nil {

@@ -27,10 +27,10 @@ import (
 
 type execOptions struct {
 	target   string // empty: the filter chooses
-	in       cli.Within
+	in       cli.Scope
 	command  []string
 	filter   cli.Filter
-	session  cli.Session
+	session  cli.SessionOptions
 	timeout  time.Duration
 	sync     bool
 	parallel bool
@@ -45,7 +45,7 @@ func NewExec(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "run a command in running containers",
 		ArgsUsage: "[CONTAINER] [COMMAND [ARG...]]",
-		Args:      cli.First(cli.Containers("running"), cli.Files),
+		Args:      cli.First(cli.CompleteContainers("running"), cli.CompleteFiles),
 		Description: cli.WithExamples("The container by name, pod/container, pod or id, or all that the filters choose, one after the other.\n"+
 			"Without a command it opens a shell, if there is a terminal or --stdin. The exit status is the command's; 125 is crishim's own failure,\n"+
 			"126 a command that cannot be run, 127 one that is not found.",
@@ -62,7 +62,7 @@ func NewExec(in *cli.Invocation) *cli.Verb {
 			cli.BoolFlag(&o.ignore, "ignore-errors", "succeed when the command fails, and continue with the other containers", "e"),
 			cli.BoolFlag(&o.quiet, "quiet", "do not print the names of the containers", "q"),
 			// --state without its -s, which is --sync here; no --all: exec needs a running container.
-		}, cli.Without(cli.Unaliased(o.filter.ContainerFlags(in), "state"), "all"), o.session.Flags()),
+		}, cli.WithoutFlags(cli.WithoutShortNames(o.filter.ContainerFlags(in), "state"), "all"), o.session.Flags()),
 		Check: o.check,
 		RunOn: o.run,
 	}
@@ -93,7 +93,7 @@ func (o *execOptions) check(in *cli.Invocation, c *urfave.Context) error {
 		if o.filter.Name.Regexp != nil {
 			return cli.Usagef("--container and --name: choose one")
 		}
-		o.filter.Name = cli.Exactly(o.in.Container)
+		o.filter.Name = cli.ExactPattern(o.in.Container)
 	}
 	if !given {
 		if err := cli.ArgCount(c, 1, -1); err != nil {
@@ -168,7 +168,7 @@ func (o *execOptions) inTarget(ctx context.Context, printer *cli.Printer, conn *
 	if client.IsFullID(o.target) && !o.in.Given() && !printer.DryRun() {
 		return o.inID(ctx, conn, o.session.Streams(printer))
 	}
-	c, err := conn.FindContainer(ctx, o.in.Query(o.target, client.Running))
+	c, err := conn.FindContainer(ctx, o.in.Query(o.target, client.RunningAttempt))
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (o *execOptions) inID(ctx context.Context, conn *client.Conn, s stream.Stre
 	case codes.OK, codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
 		return err
 	}
-	c, lookupErr := conn.Container(ctx, o.target, client.Running)
+	c, lookupErr := conn.Container(ctx, o.target, client.RunningAttempt)
 	switch {
 	case lookupErr != nil:
 		return lookupErr
@@ -232,9 +232,9 @@ func (o *execOptions) inOne(ctx context.Context, conn *client.Conn, c *runtimeap
 		name := cli.ContainerName(c)
 		missing.Cause = cli.WithHint(fmt.Errorf("there is no shell in %s", name), "`crishim debug %s` runs one from another image", name)
 	case left && errors.Is(err, stream.ErrDetached):
-		return cli.Detached(stream.ErrDetached, s, leftRunning)
+		return cli.NoteDetach(stream.ErrDetached, s, leftRunning)
 	case errors.Is(err, stream.ErrDetached):
-		return cli.Detached(err, s, "the command keeps running")
+		return cli.NoteDetach(err, s, "the command keeps running")
 	case left:
 		o.session.Options.Warn("%s", leftRunning)
 	}
@@ -322,8 +322,8 @@ func (o *execOptions) sayWould(printer *cli.Printer, container string) error {
 func (o *execOptions) inMany(ctx context.Context, printer *cli.Printer, conn *client.Conn, containers []*runtimeapi.Container) error {
 	containers = cli.NamePods(ctx, conn, containers)
 	nameOf := cli.ContainerName
-	if cli.NeedNamespaces(containers) {
-		nameOf = func(c *runtimeapi.Container) string { return cli.SourceOf(c).FullName() }
+	if cli.PodNamesRepeat(containers) {
+		nameOf = func(c *runtimeapi.Container) string { return cli.ContainerPathOf(c).FullName() }
 	}
 	if printer.DryRun() {
 		for _, c := range containers {
@@ -362,8 +362,8 @@ func (o *execOptions) inMany(ctx context.Context, printer *cli.Printer, conn *cl
 			if !o.quiet && !printer.Compat {
 				prefix = output.Sanitize(nameOf(c)) + ": "
 			}
-			out := cli.NewLineWriter(printer.Out, &line, prefix)
-			errOut := cli.NewLineWriter(printer.Err, &line, prefix)
+			out := cli.NewPrefixWriter(printer.Out, &line, prefix)
+			errOut := cli.NewPrefixWriter(printer.Err, &line, prefix)
 			err := errors.Join(o.inOne(ctx, conn, c, stream.Streams{Out: out, Err: errOut}), out.Flush(), errOut.Flush())
 			if err != nil && !ignored(c, err) {
 				errs[i] = cli.About(nameOf(c), err)

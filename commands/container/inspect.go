@@ -26,7 +26,7 @@ func NewInspect(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "show detailed information on containers",
 		ArgsUsage: "[CONTAINER...]",
-		Args:      cli.Containers(),
+		Args:      cli.CompleteContainers(),
 		Description: cli.WithExamples("Containers by name, pod/container or id; without arguments those that the filters choose, running ones unless --all.\nOne container is an object, several are an array.",
 			"crishim inspect web", "crishim inspect web -o jsonpath='{.status.state}'", "crishim inspect web -o go-template='{{.status.exitCode}}'", "crishim inspect --all -q"),
 		Flags: slices.Concat(o.view.Flags(), o.filter.ContainerFlags(in), []urfave.Flag{cli.AttemptFlag(&o.attempt), cli.DetailsFlag(&o.quiet)}),
@@ -46,7 +46,7 @@ func (o *inspectOptions) run(ctx context.Context, printer *cli.Printer, conn *cl
 		containers, failed = o.filter.Containers(ctx, conn)
 	}
 	failed = cli.Join(failed, cli.Each(o.refs, func(ref string) error {
-		query := o.filter.In.Query(ref, client.Any)
+		query := o.filter.In.Query(ref, client.NewestAttempt)
 		query.Attempt = o.attempt
 		c, err := &runtimeapi.Container{Id: ref}, error(nil)
 		if !client.IsFullID(ref) || o.filter.In.Namespace != "" {
@@ -60,7 +60,7 @@ func (o *inspectOptions) run(ctx context.Context, printer *cli.Printer, conn *cl
 	return cli.ShowEach(printer, o.view, output.InspectContainers, containers, len(o.refs) == 0, failed, func(c *runtimeapi.Container) (*runtimeapi.ContainerStatusResponse, error) {
 		res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId(), Verbose: !o.quiet})
 		if cli.IsGone(err) { // the runtime's words for an id differ
-			_, missing := conn.Container(ctx, c.GetId(), client.Any)
+			_, missing := conn.Container(ctx, c.GetId(), client.NewestAttempt)
 			err = cmp.Or(missing, err)
 		}
 		return res, err

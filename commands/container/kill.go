@@ -32,7 +32,7 @@ func NewKill(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "send a signal to containers",
 		ArgsUsage: "CONTAINER...",
-		Args:      cli.Containers("running"),
+		Args:      cli.CompleteContainers("running"),
 		Description: cli.WithExamples("Sends a signal to the first process of containers: KILL, which ends them at once, or another one, which it may\n"+
 			"handle or ignore. A paused container gets the signal once it is unpaused. KILL and the container's stop signal unpause it.",
 			"crishim kill web", "crishim kill -s HUP web", "crishim kill -s USR1 --selector app=web"),
@@ -65,7 +65,7 @@ func parseSignal(text string) (string, error) {
 }
 
 func (o *killOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
-	containers, err := o.Containers(ctx, conn, client.Running, "running")
+	containers, err := o.Containers(ctx, conn, client.RunningAttempt, "running")
 	return cli.Batch[*runtimeapi.Container]{
 		What: "running container", Doing: "sending " + o.signal + " to",
 		Would: func(c cli.ContainerTarget) string { return "Would send " + o.signal + " to " + c.Called() },

@@ -47,7 +47,7 @@ func NewLogs(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "show the logs of containers",
 		ArgsUsage: "CONTAINER...",
-		Args:      cli.IfFlag("all-containers", cli.Pods, cli.Containers()),
+		Args:      cli.IfFlag("all-containers", cli.CompletePods, cli.CompleteContainers()),
 		Description: cli.WithExamples("Reads the log files of containers, rotated and compressed ones included. The container's stdout goes to stdout, its stderr to stderr. Lines of several containers begin with pod/container, or namespace/pod/container where pods have the same name.",
 			"crishim logs web", "crishim logs -f --tail 10 web", "crishim logs web -c web", "crishim logs --previous web", "crishim logs --all-containers web", "crishim logs --since 5m --stream stderr web", "crishim logs -t --label app=web"),
 		Flags: []urfave.Flag{
@@ -122,7 +122,7 @@ func (o *logsOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	if o.filter.Given() {
 		o.filter.All = true
 		if o.filter.In.Container != "" {
-			o.filter.Name = cli.Exactly(o.filter.In.Container)
+			o.filter.Name = cli.ExactPattern(o.filter.In.Container)
 		}
 		return o.filter.Check(true)
 	}
@@ -137,7 +137,7 @@ func (o *logsOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 	containers = cli.NamePods(ctx, conn, containers)
 	writer := &logWriter{
 		out: printer.Out, err: printer.Err, o: *o, left: o.limit, pending: lines{},
-		prefix: len(containers) > 1 || o.allContainers, namespaces: cli.NeedNamespaces(containers), colors: map[cli.Source]int{},
+		prefix: len(containers) > 1 || o.allContainers, namespaces: cli.PodNamesRepeat(containers), colors: map[cli.ContainerPath]int{},
 	}
 	if !o.read.Follow && len(containers) > 1 {
 		return cli.Join(failed, readMerged(ctx, conn, *o, containers, writer))
@@ -180,7 +180,7 @@ func (o *logsOptions) noteEnd(ctx context.Context, printer *cli.Printer, conn *c
 		text += ": " + message
 	}
 	printer.Note("crishim: %s", text)
-	if from := cli.SourceOf(c); from.Pod != "" {
+	if from := cli.ContainerPathOf(c); from.Pod != "" {
 		printer.Note("hint: `crishim describe %s` shows more", from.PodRef())
 	}
 }
@@ -203,7 +203,7 @@ func (o *logsOptions) containers(ctx context.Context, printer *cli.Printer, conn
 		switch code := status.Code(err); {
 		case printer.Compat:
 		case code == codes.FailedPrecondition:
-			if _, noPod := conn.Pod(ctx, ref, client.Any); noPod == nil { // it has several containers
+			if _, noPod := conn.Pod(ctx, ref, client.NewestAttempt); noPod == nil { // it has several containers
 				err = cli.WithHint(err, "--all-containers takes all; %s", cli.HintOf(err))
 			}
 		case code == codes.NotFound && conn.Remote() == "":

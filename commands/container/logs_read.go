@@ -21,8 +21,8 @@ import (
 )
 
 // readLog calls emit for each entry of a container's log: from its file, or from the engine if the file cannot be read.
-func readLog(ctx context.Context, conn *client.Conn, o logsOptions, c *runtimeapi.Container, emit func(cli.Source, logfile.Entry) error) error {
-	from := cli.SourceOf(c)
+func readLog(ctx context.Context, conn *client.Conn, o logsOptions, c *runtimeapi.Container, emit func(cli.ContainerPath, logfile.Entry) error) error {
+	from := cli.ContainerPathOf(c)
 	if o.reopen {
 		if _, err := conn.Runtime.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: c.GetId()}); err != nil {
 			return cli.About(from.Name(), err)
@@ -172,7 +172,7 @@ const (
 )
 
 // followLog is readLog for --follow: it continues with the container's next attempt.
-func followLog(ctx context.Context, conn *client.Conn, o logsOptions, c *runtimeapi.Container, emit func(cli.Source, logfile.Entry) error) error {
+func followLog(ctx context.Context, conn *client.Conn, o logsOptions, c *runtimeapi.Container, emit func(cli.ContainerPath, logfile.Entry) error) error {
 	for {
 		if err := readLog(ctx, conn, o, c, emit); err != nil {
 			return err
@@ -213,7 +213,7 @@ func nextAttempt(ctx context.Context, conn *client.Conn, c *runtimeapi.Container
 		if !ready || timeout >= 0 && waited >= timeout {
 			return nil, nil
 		}
-		if err := cli.Pause(ctx, restartPeriod); err != nil {
+		if err := cli.Sleep(ctx, restartPeriod); err != nil {
 			return nil, err
 		}
 	}

@@ -70,7 +70,7 @@ func TestALineWithoutAnEnd(t *testing.T) {
 	part := logfile.Entry{Stream: logfile.Stdout, Text: bytes.Repeat([]byte("x"), 16<<10)}
 	const parts = 3 * maxPending / (16 << 10)
 	for range parts {
-		if err := w.entry(cli.Source{Container: "web"}, part); err != nil {
+		if err := w.entry(cli.ContainerPath{Container: "web"}, part); err != nil {
 			t.Fatal(err)
 		}
 		for _, e := range w.pending {
@@ -104,7 +104,7 @@ func TestTheEndOfAnUnfinishedLine(t *testing.T) {
 		w := c.w
 		w.out, w.err, w.left, w.pending = &out, io.Discard, -1, lines{}
 		for _, part := range []string{"ab", "cd"} {
-			if err := w.entry(cli.Source{Container: "web"}, logfile.Entry{Time: at, Stream: logfile.Stdout, Text: []byte(part)}); err != nil {
+			if err := w.entry(cli.ContainerPath{Container: "web"}, logfile.Entry{Time: at, Stream: logfile.Stdout, Text: []byte(part)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -118,9 +118,9 @@ func TestTheEndOfAnUnfinishedLine(t *testing.T) {
 func TestPrefixesHaveColors(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	w := &logWriter{out: &out, prefix: true, colors: map[cli.Source]int{}, o: logsOptions{color: true}, left: -1, pending: lines{}}
+	w := &logWriter{out: &out, prefix: true, colors: map[cli.ContainerPath]int{}, o: logsOptions{color: true}, left: -1, pending: lines{}}
 	for _, name := range []string{"a", "b", "a"} {
-		if err := w.entry(cli.Source{Pod: "web", Container: name}, logfile.Entry{Text: []byte("x\n")}); err != nil {
+		if err := w.entry(cli.ContainerPath{Pod: "web", Container: name}, logfile.Entry{Text: []byte("x\n")}); err != nil {
 			t.Fatal(err)
 		}
 	}

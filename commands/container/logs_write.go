@@ -36,7 +36,7 @@ func withoutLimit(err error) error {
 const maxPending = 16 << 20
 
 type lineKey struct {
-	from   cli.Source
+	from   cli.ContainerPath
 	stream string
 }
 
@@ -70,11 +70,11 @@ type logWriter struct {
 	left               int64 // bytes; below 0: no limit
 	wrote              int64
 	pending            lines
-	colors             map[cli.Source]int // of the prefixes on a terminal, by the order of their first lines
+	colors             map[cli.ContainerPath]int // of the prefixes on a terminal, by the order of their first lines
 }
 
 // entry writes one entry, or waits for the end of its line.
-func (w *logWriter) entry(from cli.Source, e logfile.Entry) error {
+func (w *logWriter) entry(from cli.ContainerPath, e logfile.Entry) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.o.grep.Regexp != nil || w.o.format == "json" || w.prefix || w.o.timestamps && !w.o.crictl {
@@ -105,7 +105,7 @@ func (w *logWriter) finish() error {
 	return nil
 }
 
-func (w *logWriter) write(from cli.Source, e logfile.Entry) error {
+func (w *logWriter) write(from cli.ContainerPath, e logfile.Entry) error {
 	text := bytes.TrimSuffix(e.Text, []byte("\n"))
 	if w.o.grep.Regexp != nil && !w.o.grep.Match(text) {
 		return nil
@@ -166,7 +166,7 @@ func (w *logWriter) write(from cli.Source, e logfile.Entry) error {
 }
 
 type mergedLine struct {
-	from  cli.Source
+	from  cli.ContainerPath
 	entry logfile.Entry
 }
 
@@ -183,7 +183,7 @@ func readMerged(ctx context.Context, conn *client.Conn, o logsOptions, container
 		logs[i] = make(chan mergedLine, 16)
 		readers.Go(func() {
 			defer close(logs[i])
-			errs[i] = readLog(reading, conn, o, c, func(from cli.Source, e logfile.Entry) error {
+			errs[i] = readLog(reading, conn, o, c, func(from cli.ContainerPath, e logfile.Entry) error {
 				select {
 				case logs[i] <- mergedLine{from, e}:
 					return nil
@@ -206,7 +206,7 @@ func readMerged(ctx context.Context, conn *client.Conn, o logsOptions, container
 }
 
 // inOrder calls emit for the lines of all logs, the oldest first.
-func inOrder(logs []chan mergedLine, emit func(cli.Source, logfile.Entry) error) error {
+func inOrder(logs []chan mergedLine, emit func(cli.ContainerPath, logfile.Entry) error) error {
 	next := make([]*mergedLine, len(logs)) // next line of each log; nil: to be read
 	for {
 		first := -1

@@ -25,7 +25,7 @@ func NewPause(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "freeze the processes of containers",
 		ArgsUsage: "CONTAINER...",
-		Args:      cli.Containers("running"),
+		Args:      cli.CompleteContainers("running"),
 		Description: cli.WithExamples("Freezes all processes of containers until crishim unpause. CRI reports a paused container as running,\n"+
 			"ps shows Paused. stop and rm -f end it; exec in it fails. With crishim's dockershim only.",
 			"crishim pause web", "crishim pause --selector app=web"),
@@ -40,7 +40,7 @@ func NewUnpause(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "let the processes of paused containers go on",
 		ArgsUsage: "CONTAINER...",
-		Args:      cli.Containers("running"),
+		Args:      cli.CompleteContainers("running"),
 		Description: cli.WithExamples("Lets the processes of paused containers go on where they were. With crishim's dockershim only.",
 			"crishim unpause web", "crishim unpause --selector app=web"),
 		Flags: o.flags(),
@@ -54,7 +54,7 @@ func (o *pauseOptions) flags() []urfave.Flag {
 }
 
 func (o *pauseOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
-	containers, err := o.Containers(ctx, conn, client.Running, "running")
+	containers, err := o.Containers(ctx, conn, client.RunningAttempt, "running")
 	return cli.Batch[*runtimeapi.Container]{
 		What: "running container", Doing: strings.TrimSuffix(o.verb, "e") + "ing",
 		Would: func(c cli.ContainerTarget) string { return "Would " + o.verb + " " + c.Called() },

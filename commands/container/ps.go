@@ -56,7 +56,7 @@ func (o *psOptions) run(ctx context.Context, printer *cli.Printer, conn *client.
 		err = output.Containers(printer.Out, &runtimeapi.ListContainersResponse{Containers: containers}, o.view.Options)
 		if failed := output.FailedContainer(containers, o.view.Options); failed != nil && err == nil {
 			named := cli.NamePods(ctx, conn, []*runtimeapi.Container{failed})
-			cli.PointToDescribe(printer, cli.SourceOf(named[0]), failed.GetId())
+			cli.PointToDescribe(printer, cli.ContainerPathOf(named[0]), failed.GetId())
 		}
 		if len(containers) == 0 && o.view.ForPeople() && err == nil {
 			o.filter.HintLast(ctx, printer, conn)
@@ -81,13 +81,13 @@ func (o *psOptions) list(ctx context.Context, printer *cli.Printer, conn *client
 	if err != nil {
 		return nil, err
 	}
-	o.view.Now = printer.Now()                                            // after the list, so that no age is negative
-	if o.resolveImage || output.NeedsImages(containers, o.view.Options) { // a kubelet creates containers from image ids
+	o.view.Now = printer.Now()                                                // after the list, so that no age is negative
+	if o.resolveImage || output.LacksImageNames(containers, o.view.Options) { // a kubelet creates containers from image ids
 		if err := resolveImages(ctx, conn, containers); err != nil && o.resolveImage {
 			return nil, err
 		}
 	}
-	if !printer.Compat && output.NeedsPods(containers, o.view.Options) {
+	if !printer.Compat && output.LacksPodNames(containers, o.view.Options) {
 		if o.view.Pods, err = cli.PodNames(ctx, conn); err != nil {
 			return nil, err
 		}

@@ -31,7 +31,7 @@ func NewRestart(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "stop containers and start them again",
 		ArgsUsage: "CONTAINER...",
-		Args:      cli.Containers(),
+		Args:      cli.CompleteContainers(),
 		Description: cli.WithExamples("With crishim's dockershim the same container starts again, with its files. For other runtimes a stopped container\n"+
 			"cannot start again: the next attempt is made with the configuration that the runtime tells, before the old one is\n"+
 			"stopped, which stays with its files and log. Containers that a kubelet or a running crishim sync keeps are refused.",

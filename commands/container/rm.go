@@ -19,7 +19,7 @@ import (
 )
 
 type rmOptions struct {
-	cli.Removal
+	cli.RemoveOptions
 	keepLogs bool
 }
 
@@ -28,7 +28,7 @@ func NewRm(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "remove containers",
 		ArgsUsage: "CONTAINER...",
-		Args:      cli.Containers(),
+		Args:      cli.CompleteContainers(),
 		Description: cli.WithExamples("Removes containers. A running one is refused, unless --force kills it first. Log files are kept. With --force and its last container a pod of run goes, too, with its logs.",
 			"crishim rm web", "crishim rm -f web", "crishim rm --all --force --dry-run"),
 		Flags: []urfave.Flag{
@@ -46,7 +46,7 @@ func NewRm(in *cli.Invocation) *cli.Verb {
 }
 
 func (o *rmOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
-	containers, err := o.Containers(ctx, conn, client.Any, "")
+	containers, err := o.Containers(ctx, conn, client.NewestAttempt, "")
 	runs := func(c cli.ContainerTarget) bool {
 		return c.Object.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
 	}

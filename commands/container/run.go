@@ -35,7 +35,7 @@ type runOptions struct {
 	detach    bool
 	remove    bool
 	dryRun    bool
-	session   cli.Session
+	session   cli.SessionOptions
 }
 
 func NewRun(in *cli.Invocation) *cli.Verb {
@@ -44,14 +44,14 @@ func NewRun(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "run a container in a pod of its own",
 		ArgsUsage: "IMAGE [COMMAND...] | CONTAINER-CONFIG POD-CONFIG",
-		Args:      cli.First(cli.AnyOf(cli.Images, cli.Files), cli.Files),
+		Args:      cli.First(cli.AnyOf(cli.CompleteImages, cli.CompleteFiles), cli.CompleteFiles),
 		Description: cli.WithExamples("From an image: in the foreground, with the command's own status, unless --detach. "+
 			"From two configuration files, or one file with two documents: detached, as in crictl; the container's id is printed. "+
 			"If something fails, the container and the pod are removed. --image marks an image that is also a file's name, ./ a file.",
 			"crishim run --rm busybox echo hello", "crishim run --rm -it busybox sh", "crishim run --rm -e NAME=value -v /srv:/data busybox env", "crishim run -d --name web -p 8080:80 busybox httpd -f", "crishim run container.json pod.json"),
 		Subcommands: []cli.Entry{cli.NewSchema("run", "container")},
 		// -r is --runtime, as in runp, and -u is --user.
-		Flags: slices.Concat(o.oneLineFlags(in.LookupEnv), cli.Unaliased(o.session.Flags(), "transport"), cli.Unaliased(o.pull.Flags(), "username"), o.pull.ChoiceFlags(), []urfave.Flag{
+		Flags: slices.Concat(o.oneLineFlags(in.LookupEnv), cli.WithoutShortNames(o.session.Flags(), "transport"), cli.WithoutShortNames(o.pull.Flags(), "username"), o.pull.ChoiceFlags(), []urfave.Flag{
 			cli.StringFlag(&o.handler, "runtime", "runtime `HANDLER` to use for this pod", "r"),
 			cli.CancelFlag(&o.cancel),
 			cli.DryRunFlag(&o.dryRun),
@@ -86,7 +86,7 @@ func (o *runOptions) check(in *cli.Invocation, c *urfave.Context) (err error) {
 	o.detach = true
 	switch {
 	case len(args) == 1:
-		o.container, o.pod, err = cli.ReadBoth(in.In, args[0])
+		o.container, o.pod, err = cli.ReadContainerAndPodFile(in.In, args[0])
 		return err
 	case args[0] == "-" && args[1] == "-":
 		return cli.Usagef("only one of the two files can be standard input")
@@ -104,7 +104,7 @@ func (o *runOptions) run(ctx context.Context, printer *cli.Printer, connector *c
 	}
 	o.withPull = o.pull.Wanted(!config.DisablePullOnRun)
 	if o.podRef == "" {
-		cli.CompletePod(o.pod)
+		cli.SetPodDefaults(o.pod)
 		o.labelAsKubelet()
 	}
 	if size := stream.WindowSize(o.session.Streams(printer)); o.image != "" && size != (stream.Size{}) {
@@ -165,7 +165,7 @@ func (r *runner) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	limit := cli.Limited(r.cancel)
+	limit := cli.CancelTimeout(r.cancel)
 	if r.podRef == "" {
 		r.podID, err = cli.RunPod(ctx, r.conn, r.dirs, r.pod, r.handler, limit)
 		r.madePod = err == nil
@@ -203,7 +203,7 @@ func (r *runner) explain(err error) error {
 
 // joinPod prepares the container for --pod.
 func (r *runner) joinPod(ctx context.Context) error {
-	pod, err := r.conn.Pod(ctx, r.podRef, client.Running)
+	pod, err := r.conn.Pod(ctx, r.podRef, client.RunningAttempt)
 	if err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func (r *runner) detached(err error) error {
 	}
 	streams := r.session.Streams(r.Printer)
 	streams.Err = r.Err
-	return cli.Join(cli.Detached(err, streams, goesOn), r.Say("%s", r.containerID))
+	return cli.Join(cli.NoteDetach(err, streams, goesOn), r.Say("%s", r.containerID))
 }
 
 const (

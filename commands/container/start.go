@@ -17,7 +17,7 @@ func NewStart(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:       "start created containers",
 		ArgsUsage:   "CONTAINER...",
-		Args:        cli.Containers("created"),
+		Args:        cli.CompleteContainers("created"),
 		Description: cli.WithExamples("Starts containers of crishim create, and prints their names as they were given.", "crishim start web"),
 		Flags:       []urfave.Flag{cli.SelectorFlag(&o.Selector, "l"), o.NamespaceFlag(), cli.AttemptFlag(&o.Attempt)},
 		Check:       o.Check,
@@ -26,7 +26,7 @@ func NewStart(in *cli.Invocation) *cli.Verb {
 }
 
 func (o *startOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
-	containers, err := o.Containers(ctx, conn, client.Any, "created")
+	containers, err := o.Containers(ctx, conn, client.NewestAttempt, "created")
 	failed := false
 	return cli.Batch[*runtimeapi.Container]{
 		What: "created container", InTurn: true,

@@ -24,7 +24,7 @@ func NewStats(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "show the resource usage of containers",
 		ArgsUsage: "[CONTAINER...]",
-		Args:      cli.Containers(),
+		Args:      cli.CompleteContainers(),
 		Description: cli.WithExamples("CPU in per cent of one core between two samples, memory, disk, network of the pod, block I/O and processes of running containers; "+
 			"- is unknown to the runtime. JSON and YAML are one sample of the runtime, unchanged.",
 			"crishim stats", "crishim stats web mypod", "crishim stats --pod web -o wide", "crishim stats -o json"),
@@ -41,7 +41,7 @@ func (o *statsOptions) run(ctx context.Context, printer *cli.Printer, conn *clie
 	o = new(*o) // a copy, because several nodes run at once and share o
 	filter := &runtimeapi.ContainerStatsFilter{Id: o.Filter.ID, LabelSelector: o.Filter.Selector.Equalities()}
 	ids, err := o.Chosen(printer, func(ref string) (string, error) {
-		c, err := conn.FindContainer(ctx, o.Filter.In.Query(ref, client.Running))
+		c, err := conn.FindContainer(ctx, o.Filter.In.Query(ref, client.RunningAttempt))
 		return c.GetId(), err
 	})
 	if err != nil {
@@ -51,7 +51,7 @@ func (o *statsOptions) run(ctx context.Context, printer *cli.Printer, conn *clie
 		filter.Id = ids[0]
 	}
 	if o.pod != "" {
-		pod, err := conn.FindPod(ctx, o.Filter.In.Query(o.pod, client.Any))
+		pod, err := conn.FindPod(ctx, o.Filter.In.Query(o.pod, client.NewestAttempt))
 		if err != nil {
 			return err
 		}

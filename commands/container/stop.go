@@ -26,7 +26,7 @@ func NewStop(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "stop containers",
 		ArgsUsage: "CONTAINER...",
-		Args:      cli.Containers(),
+		Args:      cli.CompleteContainers(),
 		Description: cli.WithExamples("Sends containers their stop signal, and kills those that have not ended after the grace period (10s).",
 			"crishim stop web", "crishim stop -t 0 web", "crishim stop --all", "crishim stop --selector app=web"),
 		Flags: []urfave.Flag{

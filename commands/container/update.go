@@ -22,7 +22,7 @@ func NewUpdate(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:       "update the resource limits of containers",
 		ArgsUsage:   "CONTAINER...",
-		Args:        cli.Containers(),
+		Args:        cli.CompleteContainers(),
 		Description: cli.WithExamples("Updates the given limits and keeps the others.", "crishim update --memory 512Mi web", "crishim update --cpu-quota 50000 --cpu-period 100000 web"),
 		Flags: []urfave.Flag{
 			cli.IntFlag(&r.CpuPeriod, "cpu-period", "period of the CPU quota, in `MICROSECONDS`"),

@@ -23,7 +23,7 @@ import (
 
 type waitOptions struct {
 	targets  []string
-	in       cli.Within
+	in       cli.Scope
 	goal     goal
 	timeout  time.Duration
 	exitCode bool
@@ -43,7 +43,7 @@ func NewWait(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "wait until containers or pods are in a state",
 		ArgsUsage: "TARGET...",
-		Args:      cli.AnyOf(cli.Pods, cli.Containers()),
+		Args:      cli.AnyOf(cli.CompletePods, cli.CompleteContainers()),
 		Description: cli.WithExamples("Waits for all targets. States of containers are running, exited, removed; of pods ready, notready, removed.\n"+
 			"image=REF waits for an image instead, log=REGEX for a line in a container's log. A pod is ready by the probes of sync or apply; if\n"+
 			"neither runs, wait probes itself. A pod without probes is ready when all its containers run. If a target does not exist yet, wait prints a\n"+
@@ -144,9 +144,9 @@ func (o *waitOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 	defer func() { stop(); <-done }()
 	if len(o.targets) > 1 && slices.Contains(cli.PodTypes, o.targets[0]) {
 		// kubectl writes the type before the name: wait pod web. An object of that very name wins.
-		_, err := conn.FindContainer(ctx, o.in.Query(o.targets[0], client.Any))
+		_, err := conn.FindContainer(ctx, o.in.Query(o.targets[0], client.NewestAttempt))
 		if cli.IsGone(err) {
-			_, err = conn.FindPod(ctx, o.in.Query(o.targets[0], client.Any))
+			_, err = conn.FindPod(ctx, o.in.Query(o.targets[0], client.NewestAttempt))
 		}
 		if cli.IsGone(err) {
 			o.targets = o.targets[1:]
@@ -230,7 +230,7 @@ func (w *eventWatch) listen(ctx context.Context, conn *client.Conn) {
 
 type watched struct {
 	ref   string
-	in    cli.Within
+	in    cli.Scope
 	goal  goal
 	id    string // "" until it exists
 	pod   bool
@@ -334,7 +334,7 @@ type lineMatcher struct {
 	pending lines
 }
 
-func (m *lineMatcher) entry(from cli.Source, e logfile.Entry) error {
+func (m *lineMatcher) entry(from cli.ContainerPath, e logfile.Entry) error {
 	line, whole := m.pending.add(lineKey{from, e.Stream}, e)
 	if whole && m.expr.Match(bytes.TrimSuffix(line, []byte("\n"))) {
 		return errLineFound

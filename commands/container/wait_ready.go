@@ -120,7 +120,7 @@ func (r *readiness) byOneAttempt(ctx context.Context, sandbox *runtimeapi.PodSan
 func newestAttempts(containers []*runtimeapi.Container) map[string]*runtimeapi.Container {
 	newest := map[string]*runtimeapi.Container{}
 	for _, c := range containers {
-		name := cli.SourceOf(c).Container
+		name := cli.ContainerPathOf(c).Container
 		if last := newest[name]; c.GetLabels()[kube.LabelDebug] == "" && (last == nil || last.GetCreatedAt() <= c.GetCreatedAt()) {
 			newest[name] = c
 		}

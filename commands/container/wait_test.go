@@ -82,23 +82,23 @@ func TestLineMatcher(t *testing.T) {
 	for _, e := range []logfile.Entry{
 		entry(logfile.Stdout, "one "), entry(logfile.Stderr, "one\n"), entry(logfile.Stderr, "line\n"), entry(logfile.Stderr, "one line\r\n"),
 	} {
-		if err := m.entry(cli.Source{}, e); err != nil {
+		if err := m.entry(cli.ContainerPath{}, e); err != nil {
 			t.Errorf("%q: %v", e.Text, err)
 		}
 	}
 	if m.atEnd() {
 		t.Error("half a line matched")
 	}
-	if err := m.entry(cli.Source{}, entry(logfile.Stdout, "line\n")); !errors.Is(err, errLineFound) {
+	if err := m.entry(cli.ContainerPath{}, entry(logfile.Stdout, "line\n")); !errors.Is(err, errLineFound) {
 		t.Errorf("got %v for a line in two parts", err)
 	}
 	part := entry(logfile.Stderr, strings.Repeat("x", 16<<10))
 	for range 3 * maxPending / len(part.Text) {
-		if err := m.entry(cli.Source{}, part); err != nil || len(m.pending[lineKey{stream: logfile.Stderr}].Text) > 2*maxPending {
+		if err := m.entry(cli.ContainerPath{}, part); err != nil || len(m.pending[lineKey{stream: logfile.Stderr}].Text) > 2*maxPending {
 			t.Fatalf("a line without an end: %d bytes are kept, %v", len(m.pending[lineKey{stream: logfile.Stderr}].Text), err)
 		}
 	}
-	_ = m.entry(cli.Source{}, entry(logfile.Stdout, "one line"))
+	_ = m.entry(cli.ContainerPath{}, entry(logfile.Stdout, "one line"))
 	if !m.atEnd() {
 		t.Error("a last line without its end did not match")
 	}

@@ -28,7 +28,7 @@ func NewHistory(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "show how an image was built",
 		ArgsUsage: "IMAGE",
-		Args:      cli.First(cli.Images, nil),
+		Args:      cli.First(cli.CompleteImages, nil),
 		Description: cli.WithExamples("The steps of its build, the last one first. Sizes are those of unpacked layers, if the runtime reports them.",
 			"crishim history busybox", "crishim history --no-trunc -o json busybox"),
 		Flags:  o.TableFlags(output.HistoryColumns),

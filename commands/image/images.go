@@ -24,7 +24,7 @@ func NewImages(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "list images",
 		ArgsUsage: "[REPOSITORY[:TAG]]",
-		Args:      cli.First(cli.Images, nil),
+		Args:      cli.First(cli.CompleteImages, nil),
 		Description: cli.WithExamples("All images, or those of one repository. Filters: dangling=true|false, reference=REGEX, before=IMAGE, since=IMAGE.",
 			"crishim images", "crishim images busybox", "crishim images -o json", "crishim images -q --filter dangling=false"),
 		Flags: slices.Concat(o.view.ListFlags(output.ImageColumns), []urfave.Flag{
@@ -68,7 +68,7 @@ func (o *imagesOptions) run(ctx context.Context, printer *cli.Printer, conn *cli
 		return err
 	}
 	if o.filter.Ref != "" && !printer.Compat && !o.view.Format.ForMachines() {
-		images = cli.WithNames(images, o.filter.Ref)
+		images = cli.WithOnlyTags(images, o.filter.Ref)
 	}
 	err = output.Images(printer.Out, &runtimeapi.ListImagesResponse{Images: images}, o.view.Options)
 	switch ref := o.filter.Ref; {

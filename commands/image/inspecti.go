@@ -25,7 +25,7 @@ func NewInspecti(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "show detailed information on images",
 		ArgsUsage: "[IMAGE...]",
-		Args:      cli.Images,
+		Args:      cli.CompleteImages,
 		Description: cli.WithExamples("Images by name or id; without arguments those that the filters choose. One image is an object, several are an array.",
 			"crishim inspecti busybox", "crishim inspecti -q --filter dangling=true"),
 		Flags: slices.Concat(o.view.Flags(), []urfave.Flag{

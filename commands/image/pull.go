@@ -25,7 +25,7 @@ func NewPull(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "pull images",
 		ArgsUsage: "IMAGE...",
-		Args:      cli.Images,
+		Args:      cli.CompleteImages,
 		Description: cli.WithExamples("Credentials come from the flags, else from docker's or podman's login files. Several images are pulled at the same time. The\n"+
 			"progress goes to standard error.",
 			"crishim pull busybox", "crishim pull --if-missing busybox alpine:3", "crishim pull --username me --password-stdin registry.example.com/app:v1"),
@@ -81,7 +81,7 @@ func (o *pullOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 		defer o.Display.Close()
 		printer = printer.To(o.Display.Around(printer.Out), o.Display.Around(printer.Err))
 	}
-	return cli.InParallel(printer, o.images, cli.AtOnce, func(printer *cli.Printer, image string) error {
+	return cli.InParallel(printer, o.images, cli.MaxConcurrent, func(printer *cli.Printer, image string) error {
 		spec := &runtimeapi.ImageSpec{Image: image, UserSpecifiedImage: image, Annotations: o.annotations}
 		ref, err := o.Pull(ctx, printer, conn, spec, o.pod)
 		switch {

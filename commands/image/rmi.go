@@ -29,7 +29,7 @@ func NewRmi(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "remove images",
 		ArgsUsage: "IMAGE...",
-		Args:      cli.Images,
+		Args:      cli.CompleteImages,
 		Description: cli.WithExamples("Removes images with all their names. --prune removes those that are neither used by a container, running or not, nor pinned. Prints\n"+
 			"what that frees: layers that other images have, too, do not count; where the runtime does not tell what they share, it is at most as much.\n"+
 			"Filters, as in --until 168h --filter label!=keep: label=KEY[=VALUE], label!=KEY[=VALUE], dangling=true|false, reference=REGEX, before=IMAGE, since=IMAGE.",

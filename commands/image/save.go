@@ -30,7 +30,7 @@ func NewSave(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "save images to a tar archive",
 		ArgsUsage: "IMAGE...",
-		Args:      cli.Images,
+		Args:      cli.CompleteImages,
 		Description: cli.WithExamples("Writes an OCI layout, which also has the manifest.json that docker load wants, or an archive as docker save wrote it before. Layers\n"+
 			"that several images share are written once. What is named by an id has no name in the archive. Works on Docker and containerd, not on other\n"+
 			"runtimes. What Docker sends is kept in a nameless file in TMPDIR or /var/tmp meanwhile.",

@@ -100,7 +100,7 @@ func (s containerdStore) load(ctx context.Context, images []imagefile.Image) ([]
 				if err == nil && res.GetImage().GetId() == image.ID() {
 					break
 				}
-				if err := cli.Pause(ctx, 20*time.Millisecond); err != nil {
+				if err := cli.Sleep(ctx, 20*time.Millisecond); err != nil {
 					return images, err
 				}
 			}

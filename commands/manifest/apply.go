@@ -44,7 +44,7 @@ func NewApply(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "run pods from Kubernetes manifests",
 		ArgsUsage: "[FILE...]",
-		Args:      cli.Files,
+		Args:      cli.CompleteFiles,
 		Description: cli.WithExamples("Reads Pods, Deployments and other workloads with the ConfigMaps, Secrets and claims they use, and brings the pods up: volumes, sandbox, init containers, sidecars, hooks. "+
 			"A new image restarts its container; any other change replaces the pod. apply does not restart containers after it has ended: crishim sync does.",
 			"crishim apply -f web.yaml", "crishim apply --wait -f pods/", "crishim apply --wait=ready -f job.yaml", "crishim apply --dry-run -f web.yaml"),
@@ -144,7 +144,7 @@ func (o *applyOptions) run(ctx context.Context, printer *cli.Printer, connector 
 		numbers[i] = i
 	}
 	applied, ends := make([]*v1.Pod, len(o.set.Pods)), make([]string, len(o.set.Pods))
-	err = cli.InParallel(printer, numbers, cli.AtOnce, func(printer *cli.Printer, i int) (err error) {
+	err = cli.InParallel(printer, numbers, cli.MaxConcurrent, func(printer *cli.Printer, i int) (err error) {
 		p := o.set.Pods[i].Pod
 		if applied[i], ends[i], err = o.apply(ctx, printer, r, p); err != nil {
 			err = cli.About(kuberuntime.FullName(p), err)
@@ -153,7 +153,7 @@ func (o *applyOptions) run(ctx context.Context, printer *cli.Printer, connector 
 	})
 	if i := slices.IndexFunc(ends, func(end string) bool { return end != "" }); i >= 0 {
 		p := o.set.Pods[i].Pod
-		cli.PointToDescribe(printer, cli.Source{Namespace: p.Namespace, Pod: p.Name}, string(p.UID))
+		cli.PointToDescribe(printer, cli.ContainerPath{Namespace: p.Namespace, Pod: p.Name}, string(p.UID))
 	}
 	if o.view.FormatFlag != "" && ctx.Err() == nil {
 		applied = slices.DeleteFunc(applied, func(p *v1.Pod) bool { return p == nil })
@@ -273,7 +273,7 @@ func (o *applyOptions) cleanUpOrReport(ctx context.Context, printer *cli.Printer
 		said[c.Name] = true
 	}
 	printer.Warn("%s", text)
-	name = cli.Source{Namespace: p.Namespace, Pod: p.Name}.PodRef()
+	name = cli.ContainerPath{Namespace: p.Namespace, Pod: p.Name}.PodRef()
 	next := []string{"`crishim describe " + name + "` shows more"}
 	if !errors.Is(failure, kuberuntime.ErrPodFailed) && !slices.Contains(o.files, "-") {
 		next = append(next, "`crishim apply "+argv.ShellWords(o.files...)+"` goes on from there")

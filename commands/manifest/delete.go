@@ -32,7 +32,7 @@ type deleteOptions struct {
 	ignoreMissing, quiet bool
 	all, yes, recursive  bool
 	selector             client.Selector
-	in                   cli.Within
+	in                   cli.Scope
 	confirm              func(ctx context.Context, question string) (bool, error)
 }
 
@@ -41,7 +41,7 @@ func NewDelete(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "delete pods with their volumes",
 		ArgsUsage: "[NAMESPACE/]NAME...",
-		Args:      cli.Pods,
+		Args:      cli.CompletePods,
 		Description: cli.WithExamples("Runs the preStop hooks, gives containers their grace period, and removes containers, sandboxes, volumes and logs. "+
 			"Pods that other tools made are ended in the same way; their files stay. A workload, such as deployment/web, is all of its pods. A wrong name leaves all pods as they are. "+
 			"--all and --selector are for pods that were made here and that no sync keeps.",
@@ -218,7 +218,7 @@ func workloadKind(word string) string {
 
 // remove deletes pods. Each element has the pods of a name.
 func (o *deleteOptions) remove(ctx context.Context, printer *cli.Printer, r *podRuntime, pods [][]*pod.Pod) error {
-	return cli.InParallel(printer, pods, cli.AtOnce, func(printer *cli.Printer, all []*pod.Pod) error {
+	return cli.InParallel(printer, pods, cli.MaxConcurrent, func(printer *cli.Printer, all []*pod.Pod) error {
 		name := all[0].FullName()
 		for _, p := range all {
 			if err := deletePod(ctx, printer, r, p, o.grace); err != nil {
@@ -335,12 +335,12 @@ func deletePod(ctx context.Context, printer *cli.Printer, r *podRuntime, p *pod.
 	return cli.RemoveOwnLogs(r.conn, &runtimeapi.PodSandboxMetadata{Namespace: p.Namespace, Name: p.Name, Uid: p.UID})
 }
 
-func podsIn(pods []*pod.Pod, in cli.Within) []*pod.Pod {
+func podsIn(pods []*pod.Pod, in cli.Scope) []*pod.Pod {
 	return slices.DeleteFunc(pods, func(p *pod.Pod) bool { return in.Namespace != "" && p.Namespace != in.Namespace })
 }
 
 // podNames accepts kubectl's "pod NAME...", unless a pod has that very name.
-func podNames(verb string, in cli.Within, pods []*pod.Pod, names []string) ([]string, error) {
+func podNames(verb string, in cli.Scope, pods []*pod.Pod, names []string) ([]string, error) {
 	if hint := hintForKind(verb, in, names); hint != "" {
 		if found, err := findPods(pods, names[0]); err == nil && len(found) == 0 {
 			return nil, cli.WithHint(fmt.Errorf("there is no pod %s", cli.Quote(names[0])), "%s", hint)
@@ -358,7 +358,7 @@ func podNames(verb string, in cli.Within, pods []*pod.Pod, names []string) ([]st
 }
 
 // hintForKind returns a hint for names with another kind, such as "container web" or "node/one".
-func hintForKind(verb string, in cli.Within, names []string) string {
+func hintForKind(verb string, in cli.Scope, names []string) string {
 	kind, name, _ := strings.Cut(names[0], "/")
 	if name == "" && len(names) > 1 {
 		name = names[1]

@@ -26,7 +26,7 @@ import (
 
 type describeOptions struct {
 	names []string
-	in    cli.Within
+	in    cli.Scope
 	view  cli.View
 }
 
@@ -35,7 +35,7 @@ func NewDescribe(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "show pods with their containers, mounts, events and last log lines",
 		ArgsUsage: "[NAMESPACE/]NAME...",
-		Args:      cli.Pods,
+		Args:      cli.CompletePods,
 		Description: cli.WithExamples("Shows the state of a pod, its containers and mounts, and why it does not run or is not ready. Pods of apply and sync also have their manifest and events.",
 			"crishim describe web", "crishim describe pod web", "crishim describe -o yaml team/web"),
 		Flags: append(o.view.Flags(), o.in.NamespaceFlag()),

@@ -20,7 +20,7 @@ import (
 
 type whyOptions struct {
 	names    []string
-	in       cli.Within
+	in       cli.Scope
 	view     cli.View
 	exitCode bool
 }
@@ -34,7 +34,7 @@ func NewWhy(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "say why pods and containers do not run as they should",
 		ArgsUsage: "[POD|CONTAINER...]",
-		Args:      cli.AnyOf(cli.Pods, cli.Containers()),
+		Args:      cli.AnyOf(cli.CompletePods, cli.CompleteContainers()),
 		Description: cli.WithExamples("Prints why a pod or container does not run or is not ready, the evidence, and the next command; one line if all is well. "+
 			"\"Probably\" marks a conclusion without proof. The output of containers is no evidence. Without arguments, lists all problems of the node, the worst first.\n\n"+
 			"The codes of -o json, which never change: "+strings.Join(codes, ", ")+".",

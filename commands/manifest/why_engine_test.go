@@ -233,7 +233,7 @@ func TestEngineRestarts(t *testing.T) {
 		w.apply(pods)
 		w.expect(pods)
 		_ = w.r.close()
-		w.must(cli.Pause(t.Context(), 2*time.Second)) // the kernel has the time of its start in whole seconds
+		w.must(cli.Sleep(t.Context(), 2*time.Second)) // the kernel has the time of its start in whole seconds
 		e.stop(signal)
 		e.start()
 		_, printer, connector := invocationOf(w.process)
@@ -286,7 +286,7 @@ func (e *ownEngine) start() {
 		if time.Now().After(deadline) {
 			e.Fatal(err, said.String())
 		}
-		e.must(cli.Pause(e.Context(), 100*time.Millisecond))
+		e.must(cli.Sleep(e.Context(), 100*time.Millisecond))
 	}
 }
 
@@ -520,7 +520,7 @@ func (w *stage) expect(pods map[string]death) {
 		if pending == 0 || time.Now().After(deadline) {
 			break
 		}
-		w.must(cli.Pause(w.Context(), 200*time.Millisecond))
+		w.must(cli.Sleep(w.Context(), 200*time.Millisecond))
 	}
 	for name, text := range wrong {
 		if text != "" {

@@ -22,7 +22,7 @@ func NewCompletion(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "print the completion script of a shell",
 		ArgsUsage: "[bash|zsh|fish]",
-		Args:      cli.First(cli.Words("bash", "zsh", "fish"), nil),
+		Args:      cli.First(cli.CompleteWords("bash", "zsh", "fish"), nil),
 		Description: cli.WithExamples("The script completes commands, flags and values, and the names of containers, pods and images that are there.",
 			`eval "$(crishim completion bash)"`, "crishim completion zsh", "crishim completion fish"),
 		Check: func(_ *cli.Invocation, c *urfave.Context) error {

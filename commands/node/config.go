@@ -28,7 +28,7 @@ func NewConfig(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "show or change the config file",
 		ArgsUsage: "[KEY [VALUE]]",
-		Args:      cli.First(cli.Words(client.ConfigKeys()...), nil),
+		Args:      cli.First(cli.CompleteWords(client.ConfigKeys()...), nil),
 		Description: cli.WithExamples("Without arguments lists every key with its value; with a key shows its value, with a value sets it. "+
 			"The file is that of --config, CRI_CONFIG_FILE or /etc/crictl.yaml; comments stay, empty lines go. Keys: "+
 			strings.Join(client.ConfigKeys(), ", ")+".",

@@ -242,7 +242,7 @@ func (n *nodeDisk) ofContainers() output.DiskUse {
 	written := map[string]uint64{}
 	stats, err := n.conn.Runtime.ListContainerStats(n.ctx, &runtimeapi.ListContainerStatsRequest{})
 	for _, s := range stats.GetStats() {
-		if size, known := disk.Layer(s); known {
+		if size, known := disk.WritableLayer(s); known {
 			written[s.GetAttributes().GetId()] = size
 		}
 	}
@@ -257,7 +257,7 @@ func (n *nodeDisk) ofContainers() output.DiskUse {
 			break
 		}
 		var more map[string]uint64
-		more, err = disk.Written(n.ctx, n.conn, n.parts, missing)
+		more, err = disk.WritableLayers(n.ctx, n.conn, n.parts, missing)
 		maps.Copy(written, more)
 	}
 	u.Note = n.note(err)
@@ -267,7 +267,7 @@ func (n *nodeDisk) ofContainers() output.DiskUse {
 			size = &output.DiskSize{Bytes: bytes}
 		}
 		ended := c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
-		u.Objects = append(u.Objects, object(cli.SourceOf(c).FullName(), c.GetId(), !ended, size))
+		u.Objects = append(u.Objects, object(cli.ContainerPathOf(c).FullName(), c.GetId(), !ended, size))
 	}
 	totals(&u)
 	if u.Size == nil && u.Note == "" {
@@ -293,7 +293,7 @@ func (n *nodeDisk) ofLogs() output.DiskUse {
 		failed = cli.Join(failed, err)
 		for _, name := range directories {
 			path := filepath.Join(at, name)
-			size, err := disk.Dir(n.ctx, path)
+			size, err := disk.DirSize(n.ctx, path)
 			failed = cli.Join(failed, err)
 			u.Objects = append(u.Objects, object(path, "", !slices.Contains(n.reclaimable["log directory"], path), &size))
 		}
@@ -303,7 +303,7 @@ func (n *nodeDisk) ofLogs() output.DiskUse {
 	for _, c := range n.containers {
 		if size := engineLog(details[c.GetId()].GetInfo()["info"]); size != nil {
 			ended := c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
-			u.Objects = append(u.Objects, object("engine's log of "+cli.SourceOf(c).FullName(), c.GetId(), !ended, size))
+			u.Objects = append(u.Objects, object("engine's log of "+cli.ContainerPathOf(c).FullName(), c.GetId(), !ended, size))
 		}
 	}
 	totals(&u)
@@ -344,7 +344,7 @@ func (n *nodeDisk) ofVolumes() output.DiskUse {
 		failed = cli.Join(failed, err)
 		for _, uid := range uids {
 			path := filepath.Join(pods, uid)
-			size, err := disk.Dir(n.ctx, filepath.Join(path, "volumes"))
+			size, err := disk.DirSize(n.ctx, filepath.Join(path, "volumes"))
 			failed = cli.Join(failed, err)
 			u.Objects = append(u.Objects, object(cmp.Or(n.pods[uid], "pod "+uid), "", !slices.Contains(n.reclaimable["pod directory"], path), &size))
 		}

@@ -28,7 +28,7 @@ func NewTop(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "show pods and containers with their resource usage, live",
 		ArgsUsage: "[NAMESPACE]",
-		Args:      cli.First(cli.Namespaces, nil),
+		Args:      cli.First(cli.CompleteNamespaces, nil),
 		Description: cli.WithExamples("A tree of pods and containers with state, restarts, CPU, memory, network and disk rates, and plots of the last minutes for the selected row.\n"+
 			"Keys follow logs, open a shell, describe, say why, stop, restart, pause, delete, sort and filter; ? shows them. Network is the pod's. - is not known to the runtime.",
 			"crishim top", "crishim top kube-system --sort mem", "crishim top --once -o json"),

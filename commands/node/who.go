@@ -31,7 +31,7 @@ func NewWho(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "show which pod a process or port of this machine belongs to",
 		ArgsUsage: "PID|PORT...",
-		Args:      cli.Nothing,
+		Args:      cli.CompleteNothing,
 		Description: cli.WithExamples("A number is a process, or a port where there is no such process; :8080 and 8080/udp are ports. Ports are looked for in every network namespace,\n"+
 			"and among those that are forwarded to pods. A process outside containers is shown with its systemd unit.\n"+
 			"`crishim ps -o wide` shows the processes of containers. `fuser -v PATH` shows the processes that use a file.",
@@ -212,7 +212,7 @@ func (s *search) all() []hostproc.Process {
 func (l inventory) has(id string, row *output.Owner) bool {
 	if c, ok := l.containers[id]; ok {
 		row.Owner, row.ContainerID, row.Container, row.PodID = output.OwnerContainer, id, c.GetMetadata().GetName(), c.GetPodSandboxId()
-		source := cli.SourceOf(c)
+		source := cli.ContainerPathOf(c)
 		row.Pod, row.Namespace = source.Pod, source.Namespace
 		if m := l.pods[row.PodID].GetMetadata(); m != nil {
 			row.Pod, row.Namespace = m.GetName(), m.GetNamespace()

@@ -25,7 +25,7 @@ func NewInspectp(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "show detailed information on pods",
 		ArgsUsage: "[POD...]",
-		Args:      cli.Pods,
+		Args:      cli.CompletePods,
 		Description: cli.WithExamples("Pods by name, namespace/name or id; without arguments those that the filters choose.\nOne pod is an object, several are an array.",
 			"crishim inspectp web", "crishim inspectp web -o go-template='{{.status.network.ip}}'"),
 		Flags: slices.Concat(o.view.Flags(), o.filter.PodFlags(in), []urfave.Flag{cli.DetailsFlag(&o.quiet)}),
@@ -45,7 +45,7 @@ func (o *inspectpOptions) run(ctx context.Context, printer *cli.Printer, conn *c
 		pods, failed = o.filter.Pods(ctx, conn)
 	}
 	failed = cli.Join(failed, cli.Each(o.refs, func(ref string) error {
-		pod, err := conn.PodOf(ctx, o.filter.In.Query(ref, client.Any))
+		pod, err := conn.PodOf(ctx, o.filter.In.Query(ref, client.NewestAttempt))
 		if err == nil {
 			pods = append(pods, pod)
 		}

@@ -57,8 +57,8 @@ func (o *podsOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 		if len(pods) == 0 && o.view.ForPeople() && err == nil {
 			o.filter.HintLast(ctx, printer, conn)
 		}
-		called := func(p *runtimeapi.PodSandbox) cli.Source {
-			return cli.Source{Namespace: p.GetMetadata().GetNamespace(), Pod: p.GetMetadata().GetName()}
+		called := func(p *runtimeapi.PodSandbox) cli.ContainerPath {
+			return cli.ContainerPath{Namespace: p.GetMetadata().GetNamespace(), Pod: p.GetMetadata().GetName()}
 		}
 		if failed := output.FailedPod(pods, o.view.Options); failed != nil && err == nil {
 			cli.PointToDescribe(printer, called(failed), failed.GetId())
@@ -116,7 +116,7 @@ func (o *podsOptions) list(ctx context.Context, printer *cli.Printer, conn *clie
 		o.view.Managed = cli.ManagedPods(printer, o.dirs, conn, pods, nil)
 	}
 	if needs.Dead && o.filter.Last() == 0 {
-		unmade, known := cli.UnmadePods(ctx, printer, o.dirs, conn, pods, &o.filter)
+		unmade, known := cli.PodsWithoutSandbox(ctx, printer, o.dirs, conn, pods, &o.filter)
 		maps.Copy(o.view.Managed, known)
 		pods = append(pods, unmade...)
 	}

@@ -24,9 +24,9 @@ import (
 
 type portForwardOptions struct {
 	pod     string
-	in      cli.Within
+	in      cli.Scope
 	ports   []string
-	session cli.Session
+	session cli.SessionOptions
 }
 
 func NewPortForward(in *cli.Invocation) *cli.Verb {
@@ -34,7 +34,7 @@ func NewPortForward(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "forward local ports to a pod",
 		ArgsUsage: "POD [[ADDRESS:]LOCAL:]REMOTE...",
-		Args:      cli.First(cli.Pods, nil),
+		Args:      cli.First(cli.CompletePods, nil),
 		Description: cli.WithExamples("The pod by name, namespace/name or id. PORT alone is the same port on both sides; :REMOTE takes a free local one. REMOTE may be\n"+
 			"the name of a port in the pod's manifest.\n"+
 			"Local ports are bound on 127.0.0.1 and ::1, or on --address or ADDRESS. Runs until it is interrupted or the pod ends.",
@@ -63,7 +63,7 @@ func (o *portForwardOptions) check(in *cli.Invocation, c *urfave.Context) error 
 }
 
 func (o *portForwardOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
-	pod, err := conn.PodOf(ctx, o.in.Query(o.pod, client.Running))
+	pod, err := conn.PodOf(ctx, o.in.Query(o.pod, client.RunningAttempt))
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (o *portForwardOptions) run(ctx context.Context, printer *cli.Printer, conn
 	if ctx.Err() != nil {
 		return cli.ErrFollowed
 	}
-	if taken := (*stream.TakenError)(nil); errors.As(err, &taken) {
+	if taken := (*stream.PortTakenError)(nil); errors.As(err, &taken) {
 		err = cli.WithHint(err, "`crishim who :%d` shows who has it here, `:%d` takes a free port", taken.Port.Local, taken.Port.Remote)
 	}
 	return err

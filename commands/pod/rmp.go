@@ -10,14 +10,14 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 )
 
-type rmpOptions struct{ cli.Removal }
+type rmpOptions struct{ cli.RemoveOptions }
 
 func NewRmp(in *cli.Invocation) *cli.Verb {
 	o := &rmpOptions{}
 	return &cli.Verb{
 		Usage:     "remove pods",
 		ArgsUsage: "POD...",
-		Args:      cli.Pods,
+		Args:      cli.CompletePods,
 		Description: cli.WithExamples("Removes pods and all their containers. A running pod is refused, unless --force stops it first.",
 			"crishim rmp web", "crishim rmp -f web", "crishim rmp --all --force"),
 		Flags: []urfave.Flag{

@@ -27,7 +27,7 @@ func NewRunp(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:     "run a pod",
 		ArgsUsage: "POD-CONFIG",
-		Args:      cli.Files,
+		Args:      cli.CompleteFiles,
 		Description: cli.WithExamples("Creates a pod from a configuration in JSON or YAML, - for standard input, and prints its id. A missing uid is generated.",
 			"crishim runp pod.json", "crishim runp --dry-run pod.yaml"),
 		Subcommands: []cli.Entry{cli.NewSchema("runp", "pod")},
@@ -50,7 +50,7 @@ func (o *runpOptions) check(in *cli.Invocation, c *urfave.Context) (err error) {
 }
 
 func (o *runpOptions) run(ctx context.Context, printer *cli.Printer, connector *cli.Connector) error {
-	cli.CompletePod(o.pod)
+	cli.SetPodDefaults(o.pod)
 	if o.dryRun {
 		return cli.PrintRequest(printer.Out, &runtimeapi.RunPodSandboxRequest{Config: o.pod, RuntimeHandler: o.handler})
 	}
@@ -59,7 +59,7 @@ func (o *runpOptions) run(ctx context.Context, printer *cli.Printer, connector *
 		return err
 	}
 	defer conn.Close()
-	id, err := cli.RunPod(ctx, conn, o.dirs, o.pod, o.handler, cli.Limited(o.cancel))
+	id, err := cli.RunPod(ctx, conn, o.dirs, o.pod, o.handler, cli.CancelTimeout(o.cancel))
 	if err != nil && !printer.Compat {
 		err = hintAtPod(ctx, conn, o.pod.GetMetadata(), err)
 	}

@@ -26,7 +26,7 @@ func NewStatsp(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:       "show the resource usage of pods",
 		ArgsUsage:   "[POD...]",
-		Args:        cli.Pods,
+		Args:        cli.CompletePods,
 		Description: cli.WithExamples("Like stats, for pods: all containers of a pod together, and its network.", "crishim statsp", "crishim statsp -o json"),
 		Flags:       o.Flags(output.PodStatsColumns),
 		Check:       o.Check,
@@ -38,7 +38,7 @@ func (o *statspOptions) run(ctx context.Context, printer *cli.Printer, conn *cli
 	o = new(*o) // a copy, because several nodes run at once and share o
 	filter := &runtimeapi.PodSandboxStatsFilter{Id: o.Filter.ID, LabelSelector: o.Filter.Selector.Equalities()}
 	ids, err := o.Chosen(printer, func(ref string) (string, error) {
-		pod, err := conn.PodOf(ctx, o.Filter.In.Query(ref, client.Running))
+		pod, err := conn.PodOf(ctx, o.Filter.In.Query(ref, client.RunningAttempt))
 		return pod.GetId(), err
 	})
 	if err != nil {

@@ -17,7 +17,7 @@ func NewStopp(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage:       "stop pods",
 		ArgsUsage:   "POD...",
-		Args:        cli.Pods,
+		Args:        cli.CompletePods,
 		Description: cli.WithExamples("Stops the containers of pods and removes their networks. If a pod is stopped already, that is a success.", "crishim stopp web", "crishim stopp --selector app=web --dry-run"),
 		Flags:       []urfave.Flag{cli.SelectorFlag(&o.Selector, "l"), o.NamespaceFlag(), o.DryRunFlag("stopped")},
 		Check:       o.Check,

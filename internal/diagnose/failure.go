@@ -205,10 +205,10 @@ func (x explainer) startFailure(c plan.ContainerView, e *kuberuntime.Event) Find
 	case e.Waiting == "InvalidImageName":
 		f.Code, f.Next = codeImageName, []string{"crishim images"}
 	case strings.Contains(e.Waiting, "Image") || e.Waiting == "RegistryUnavailable" || e.Waiting == "SignatureValidationFailed":
-		switch client.PullFailureOf(strings.ReplaceAll(e.Message, image, "NAME")) {
-		case client.PullLimited:
+		switch client.RegistryFailureOf(strings.ReplaceAll(e.Message, image, "NAME")) {
+		case client.RegistryLimited:
 			f.Code = codeRegistryLimit
-		case client.PullTrouble:
+		case client.RegistryTrouble:
 			f.Code = codeRegistryTrouble
 		default:
 			f.Code = codeOf(pullWords, e.Message, codeImagePull, image, repository(image))

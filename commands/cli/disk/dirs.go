@@ -22,8 +22,8 @@ import (
 // walkLimit is the maximum number of files that are counted in a directory.
 const walkLimit = 100_000
 
-// Dir returns the size of the files in a directory, which need not exist.
-func Dir(ctx context.Context, path string) (size output.DiskSize, err error) {
+// DirSize returns the size of the files in a directory, which need not exist.
+func DirSize(ctx context.Context, path string) (size output.DiskSize, err error) {
 	sum, err := bounded.Walk(ctx, path, walkLimit)
 	if errors.Is(err, fs.ErrNotExist) {
 		return output.DiskSize{}, nil
@@ -50,9 +50,9 @@ func Subdirs(path string) ([]string, error) {
 	return names, err
 }
 
-// Written returns the sizes of the writable layers of containers, by id. Containers whose size the runtime does not
+// WritableLayers returns the sizes of the writable layers of containers, by id. Containers whose size the runtime does not
 // know are missing. Written fails if the runtime does not answer.
-func Written(ctx context.Context, conn *client.Conn, images *Images, ids []string) (map[string]uint64, error) {
+func WritableLayers(ctx context.Context, conn *client.Conn, images *Images, ids []string) (map[string]uint64, error) {
 	sizes := make([]*uint64, len(ids))
 	var store *containerd.Store
 	if images != nil && images.active != nil {
@@ -67,7 +67,7 @@ func Written(ctx context.Context, conn *client.Conn, images *Images, ids []strin
 			case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 				return err
 			}
-			if size, known := Layer(res.GetStats()); known {
+			if size, known := WritableLayer(res.GetStats()); known {
 				sizes[i] = &size
 				return nil
 			}
@@ -92,9 +92,9 @@ func Written(ctx context.Context, conn *client.Conn, images *Images, ids []strin
 	return known, err
 }
 
-// Layer returns the size of a container's writable layer from its statistics. containerd reports 0 without a timestamp
+// WritableLayer returns the size of a container's writable layer from its statistics. containerd reports 0 without a timestamp
 // until it has computed the size.
-func Layer(s *runtimeapi.ContainerStats) (size uint64, known bool) {
+func WritableLayer(s *runtimeapi.ContainerStats) (size uint64, known bool) {
 	layer := s.GetWritableLayer()
 	return layer.GetUsedBytes().GetValue(), layer.GetUsedBytes() != nil && layer.GetTimestamp() != 0
 }
@@ -124,7 +124,7 @@ func ReadGarbage(ctx context.Context, conn *client.Conn, items []kuberuntime.Gar
 	} else if _, ok := containerd.Open(ctx, conn.ImageClientConn()); ok && len(ids["container"]) > 0 {
 		g.images.active = map[string]string{} // Written then asks containerd, with the default snapshotter
 	}
-	written, err := Written(ctx, conn, g.images, ids["container"])
+	written, err := WritableLayers(ctx, conn, g.images, ids["container"])
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func ReadGarbage(ctx context.Context, conn *client.Conn, items []kuberuntime.Gar
 			}
 			size.Bytes = n
 		case "log directory", "pod directory":
-			if size, err = Dir(ctx, filepath.Clean(item.ID)); err != nil {
+			if size, err = DirSize(ctx, filepath.Clean(item.ID)); err != nil {
 				return nil, err
 			}
 		}

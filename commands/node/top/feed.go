@@ -102,7 +102,7 @@ func (f *feed) lists(ctx context.Context) (lists, error) {
 	}
 	f.statuses = known
 	managed := cli.ManagedPods(f.in.Printer, f.in.PodDirs(), f.conn, pods, nil)
-	unmade, reasons := cli.UnmadePods(ctx, f.in.Printer, f.in.PodDirs(), f.conn, pods, f.filter)
+	unmade, reasons := cli.PodsWithoutSandbox(ctx, f.in.Printer, f.in.PodDirs(), f.conn, pods, f.filter)
 	maps.Copy(managed, reasons)
 	return lists{append(pods, unmade...), containers, output.Options{
 		Now: f.in.Now(), Terminal: true, Pods: names, Members: members, Statuses: known, Managed: managed,
@@ -190,7 +190,7 @@ func (f *feed) run(ctx context.Context, every time.Duration, send func(any)) {
 		}
 		send(s)
 		now := cpuTime()
-		if cli.Pause(ctx, cmp.Or(pause, every, pace(now-spent))) != nil {
+		if cli.Sleep(ctx, cmp.Or(pause, every, pace(now-spent))) != nil {
 			return
 		}
 		spent, pause = now, 0

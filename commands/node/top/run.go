@@ -187,7 +187,7 @@ func Sample(ctx context.Context, in *cli.Invocation, conn *client.Conn, filter *
 		model.Update(s)
 		if sample == 0 {
 			model.Update(f.node(ctx))
-			if err := cli.Pause(ctx, cmp.Or(o.Every, firstPause)); err != nil {
+			if err := cli.Sleep(ctx, cmp.Or(o.Every, firstPause)); err != nil {
 				return nil, err
 			}
 		}
