@@ -7,6 +7,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 
 	"github.com/crishim/crishim/commands/cli/argv"
+	"github.com/crishim/crishim/internal/gogc"
 )
 
 // App is the urfave application for one command line, with the parts that its verbs share.
@@ -91,6 +92,9 @@ func (app *App) act(c *urfave.Context, v *Verb) error {
 		return err
 	}
 	app.connector.images = v.Images
+	if v.GC > 0 {
+		gogc.Set(v.GC)
+	}
 	switch {
 	case app.in.several:
 		return app.nodes.run(c.Context, app.printer, app.connector, v.run)

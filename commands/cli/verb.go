@@ -23,6 +23,7 @@ type Verb struct {
 	Subcommands []Entry
 	Flags       []urfave.Flag
 	Images      bool // dials the image endpoint, and the runtime endpoint only if needed
+	GC          int  // GOGC of a verb that runs long; 0 for the value of short commands
 	// Check reads the arguments and reports wrong usage, before anything is dialled.
 	Check func(*Invocation, *urfave.Context) error
 	// Run does the work. RunOn does the work on a connection to the runtime, or to each of several runtimes.

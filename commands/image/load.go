@@ -15,6 +15,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/gogc"
 	"github.com/crishim/crishim/internal/imagefile"
 	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime"
@@ -46,6 +47,7 @@ func NewLoad(in *cli.Invocation) *cli.Verb {
 			cli.BoolFlag(&o.quiet, "quiet", "print the images' ids only", "q"),
 		},
 		Images: true,
+		GC:     gogc.Serve, // a copy runs long and produces much garbage
 		Check:  o.check,
 		RunOn:  o.run,
 	}

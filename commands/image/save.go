@@ -12,6 +12,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/cli/argv"
+	"github.com/crishim/crishim/internal/gogc"
 	"github.com/crishim/crishim/internal/imagefile"
 )
 
@@ -43,6 +44,7 @@ func NewSave(in *cli.Invocation) *cli.Verb {
 			cli.BoolFlag(&o.quiet, "quiet", "do not show progress", "q"),
 		},
 		Images: true,
+		GC:     gogc.Serve, // a copy runs long and produces much garbage
 		Check:  o.check,
 		RunOn:  o.run,
 	}

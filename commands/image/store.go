@@ -18,7 +18,6 @@ import (
 	"github.com/crishim/crishim/client/loopback"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/cli/progress"
-	"github.com/crishim/crishim/internal/gogc"
 	"github.com/crishim/crishim/internal/imagefile"
 )
 
@@ -31,7 +30,6 @@ type store interface {
 }
 
 func openStore(ctx context.Context, conn *client.Conn) store {
-	gogc.Set(gogc.Serve) // a copy runs long and produces much garbage
 	if conn.IsDockershim(ctx) {
 		return shimStore{conn}
 	}

@@ -60,6 +60,7 @@ func NewSync(in *cli.Invocation) *cli.Verb {
 			cli.IntFlag(&o.loop.Logs.MaxFiles, "container-log-max-files", "keep `N` files of a log"),
 			cli.IntFlag(&o.loop.GC.MaxPerContainer, "max-per-container", "keep `N` dead attempts of a container (-1: all)"),
 		}, o.input.flags(), o.runtime.plugins.Flags(), o.wait.flags(), imagePolicyFlags(&o.loop.Images)),
+		GC:    gogc.Serve,
 		Check: o.check,
 		Run:   o.run,
 	}
@@ -101,9 +102,6 @@ func (o *syncOptions) check(in *cli.Invocation, c *urfave.Context) error {
 }
 
 func (o *syncOptions) run(ctx context.Context, printer *cli.Printer, connector *cli.Connector) error {
-	if !o.once {
-		gogc.Set(gogc.Serve)
-	}
 	connector.LongRunning = !o.once
 	registry := prometheus.NewRegistry()
 	o.runtime.steps, o.runtime.registerer = statusLines(printer), registry

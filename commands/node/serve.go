@@ -34,6 +34,7 @@ func NewServe(in *cli.Invocation) *cli.Verb {
 		Description: cli.WithExamples("The dockershim that other commands start for themselves, on a socket that a kubelet can use. It runs in the foreground and logs to stderr.",
 			"crishim serve", "crishim serve --docker-endpoint unix:///run/user/1000/docker.sock"),
 		Flags: o.Flags(),
+		GC:    gogc.Serve,
 		Check: o.check,
 		Run:   o.run,
 	}
@@ -57,7 +58,6 @@ func (o serve) run(ctx context.Context, printer *cli.Printer, connector *cli.Con
 	case cli.FlagNetworkPlugin:
 		return cli.Usagef("--%s before serve is for other commands: put it behind serve", cli.FlagNetworkPlugin)
 	}
-	gogc.Set(gogc.Serve)
 	// The log's reader may exit, for example at a restart of journald, and SIGPIPE would then end the process. CNI plugins
 	// do not inherit a handled signal.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)

@@ -39,6 +39,7 @@ func NewTop(in *cli.Invocation) *cli.Verb {
 			cli.WordFlag(&o.Sort, top.Orders(), "sort", "sort by `ORDER`: cpu, mem, net, disk, restarts, age, name (default cpu)"),
 			cli.BoolFlag(&o.once, "once", "print one page, or with -o a document, and exit"),
 		}, o.Flags()...),
+		GC:    50, // a view may run all day: less memory is worth the CPU time
 		Check: o.check,
 		RunOn: o.run,
 	}

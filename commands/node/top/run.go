@@ -20,15 +20,11 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
-	"github.com/crishim/crishim/internal/gogc"
 	"github.com/crishim/crishim/output"
 )
 
 // framesPerSecond bounds how often the screen is drawn, and the delay of keys.
 const framesPerSecond = 20
-
-// liveGC is GOGC for a view that may run all day. Less memory is worth the CPU time.
-const liveGC = 50
 
 // rendererEnds is how long bubbletea's renderer may run after ReleaseTerminal. It stops its frame ticker last. If the
 // process were stopped before, it would later stop the ticker of the next renderer.
@@ -37,7 +33,6 @@ const rendererEnds = 50 * time.Millisecond
 // Run shows the view until the user leaves it, even if the runtime stops. It restores the terminal after errors, signals
 // and panics, too.
 func Run(ctx context.Context, in *cli.Invocation, conn *client.Conn, filter *cli.Filter, o Options) error {
-	gogc.Set(liveGC)
 	f := newFeed(in, conn, filter)
 	lists, err := f.lists(ctx) // the view starts only if the runtime answers
 	if err != nil {
