@@ -79,6 +79,7 @@ func TestRunTellsTheSizeOfTheTerminal(t *testing.T) {
 	for flags, want := range map[string]bool{"-it": true, "-t": true, "-i": false} {
 		p := startOnTerminal(t, withStub(t, stubcri.Options{}), "run", "--dry-run", flags, "app")
 		p.ends(0)
+		p.eventually("both requests", func() bool { return strings.Count(p.screen.String(), `"config": {`) > 1 }) // the screen is read meanwhile
 		if got := strings.Contains(p.screen.String(), `"io.crishim.console-size": "24x80"`); got != want {
 			t.Errorf("%s: got\n%s", flags, p.screen.String())
 		}
