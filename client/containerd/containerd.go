@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/crishim/crishim/internal/imagefile"
+	"github.com/crishim/crishim/internal/imageref"
 )
 
 // Store reads and writes the images, content and snapshots of a containerd.
@@ -74,7 +75,7 @@ func (s *Store) find(ctx context.Context, ref string, finder *imagefile.Finder) 
 		return imagefile.Image{}, err
 	}
 	image, err := finder.Find(v1.Descriptor{MediaType: types.MediaType(t.GetMediaType()), Digest: digest, Size: t.GetSize()})
-	if name, err := imagefile.Name(ref); err == nil && name == ref {
+	if name, err := imageref.Full(ref); err == nil && name == ref {
 		image.Names = []string{name}
 	}
 	return image, err

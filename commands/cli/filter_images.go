@@ -22,6 +22,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/suggest"
 	"github.com/crishim/crishim/commands/cli/argv"
+	"github.com/crishim/crishim/internal/imageref"
 )
 
 // ImageFilter chooses images by flags.
@@ -219,13 +220,8 @@ func isNamed(image *runtimeapi.Image, name string) bool {
 	if wanted := strings.TrimPrefix(name, "sha256:"); len(wanted) >= 3 && strings.HasPrefix(id, wanted) {
 		return true
 	}
-	wanted, err := reference.ParseNormalizedNamed(name)
-	if err != nil {
-		return false
-	}
 	return slices.ContainsFunc(slices.Concat(image.GetRepoTags(), image.GetRepoDigests()), func(known string) bool {
-		named, err := reference.ParseNormalizedNamed(known)
-		return err == nil && (named.String() == wanted.String() || reference.IsNameOnly(wanted) && named.Name() == wanted.Name())
+		return imageref.Matches(known, name)
 	})
 }
 
@@ -279,7 +275,7 @@ func OtherImages(images []*runtimeapi.Image, ref string, pull bool) string {
 			if err != nil {
 				continue
 			}
-			if wanted, err := reference.ParseNormalizedNamed(ref); err == nil && wanted.Name() == known.Name() {
+			if imageref.SameRepository(tag, ref) {
 				tags = append(tags, reference.FamiliarString(known))
 			}
 			names = append(names, reference.FamiliarString(known), reference.FamiliarName(known))

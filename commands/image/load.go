@@ -17,6 +17,7 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/gogc"
 	"github.com/crishim/crishim/internal/imagefile"
+	"github.com/crishim/crishim/internal/imageref"
 	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/kuberuntime"
 )
@@ -61,7 +62,7 @@ func (o *loadOptions) check(in *cli.Invocation, c *urfave.Context) error {
 		return err
 	}
 	if o.as != "" {
-		name, err := imagefile.Name(o.as)
+		name, err := imageref.Full(o.as)
 		if err != nil {
 			return cli.Invalid("as", o.as, err.Error())
 		}
@@ -90,7 +91,7 @@ func (o *loadOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 			printer.Note("the archive has no name for %s: `crishim load --as NAME` gives it one", image.ID())
 		default: // docker's line, with the id added
 			err = cli.Each(image.Names, func(name string) error {
-				return printer.Say("Loaded image: %s (%s)", imagefile.Familiar(name), image.ID())
+				return printer.Say("Loaded image: %s (%s)", imageref.Familiar(name), image.ID())
 			})
 		}
 		if err != nil {
@@ -142,7 +143,7 @@ func (o *loadOptions) refuse(ctx context.Context, conn *client.Conn, to store, i
 	for _, image := range images {
 		title := image.ID()
 		if len(image.Names) > 0 {
-			title = imagefile.Familiar(image.Names[0])
+			title = imageref.Familiar(image.Names[0])
 		}
 		if !image.RunsOn(own) && o.platforms.want == nil {
 			has := image.Best().Platform
@@ -157,7 +158,7 @@ func (o *loadOptions) refuse(ctx context.Context, conn *client.Conn, to store, i
 			}
 			res, err := conn.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}})
 			if there := res.GetImage(); there.GetId() != "" && there.GetId() != image.ID() && (there.GetPinned() || name == sandbox) {
-				return cli.WithHint(fmt.Errorf("%s is an image that the runtime needs", imagefile.Familiar(name)), "`--force` replaces it")
+				return cli.WithHint(fmt.Errorf("%s is an image that the runtime needs", imageref.Familiar(name)), "`--force` replaces it")
 			}
 			return err
 		}); err != nil {

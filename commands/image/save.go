@@ -14,6 +14,7 @@ import (
 	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/internal/gogc"
 	"github.com/crishim/crishim/internal/imagefile"
+	"github.com/crishim/crishim/internal/imageref"
 )
 
 type saveOptions struct {
@@ -91,7 +92,7 @@ func findImages(ctx context.Context, conn *client.Conn, names []string) ([]strin
 		}
 		ref := res.GetImage().GetId()
 		if tagOf(res.GetImage(), text) != "" {
-			if ref, err = imagefile.Name(text); err != nil {
+			if ref, err = imageref.Full(text); err != nil {
 				return err
 			}
 		}
@@ -103,12 +104,12 @@ func findImages(ctx context.Context, conn *client.Conn, names []string) ([]strin
 
 // tagOf returns the tag of an image that a user named, or "" if it was named otherwise.
 func tagOf(image *runtimeapi.Image, name string) string {
-	want, err := imagefile.Name(name)
+	want, err := imageref.Full(name)
 	if err != nil {
 		return ""
 	}
 	for _, tag := range image.GetRepoTags() {
-		if full, err := imagefile.Name(tag); err == nil && full == want {
+		if full, err := imageref.Full(tag); err == nil && full == want {
 			return tag
 		}
 	}

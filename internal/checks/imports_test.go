@@ -36,26 +36,26 @@ func importRules() []importRule {
 	}
 	rules := []importRule{
 		{".", module, ours("commands"), "main only turns commands.Main into an exit status"},
-		{"commands", module, ours("commands", "client", "internal/diagnose", "kuberuntime", "output", "shim", "internal/api", "internal/logfile", "internal/imagefile", "internal/proctree", "internal/bounded", "internal/glob", "internal/metricsserver", "internal/lazyregexp", "internal/gogc", "internal/ocierror", "internal/hostproc", "internal/overlay", "internal/rundir"), "commands sits on top and uses the public parts"},
+		{"commands", module, ours("commands", "client", "internal/diagnose", "kuberuntime", "output", "shim", "internal/api", "internal/logfile", "internal/imagefile", "internal/imageref", "internal/proctree", "internal/bounded", "internal/glob", "internal/metricsserver", "internal/lazyregexp", "internal/gogc", "internal/ocierror", "internal/hostproc", "internal/overlay", "internal/rundir"), "commands sits on top and uses the public parts"},
 		{"cmd", module, ours("commands", "client", "output", "internal/proctree"), "the plugin makes nodes endpoints, and leaves everything else to commands"},
-		{"client", module, ours("client", "internal/api", "internal/imagefile", "internal/bounded", "internal/lazyregexp", "internal/proctree", "internal/rundir", "internal/frames", "internal/engine", "internal/overlay"), "client learns how to start the shim from its caller, so its tests need no Docker"},
+		{"client", module, ours("client", "internal/api", "internal/imagefile", "internal/imageref", "internal/bounded", "internal/lazyregexp", "internal/proctree", "internal/rundir", "internal/frames", "internal/engine", "internal/overlay"), "client learns how to start the shim from its caller, so its tests need no Docker"},
 		{"internal/diagnose", module, ours("internal/diagnose", "client", "kuberuntime", "internal/bounded", "internal/hostproc", "internal/lazyregexp", "internal/ocierror"), "facts are collected from any runtime, and shown by the caller"},
 		{"kuberuntime", module, ours("kuberuntime", "client", "internal/logfile", "internal/bounded", "internal/glob", "internal/lazyregexp", "internal/filelock", "internal/ocierror"), "the pod runtime works on any CRI endpoint, so it may not know our shim or our views"},
 		{"internal/logfile", module, ours("internal/logfile", "internal/bounded", "internal/lazyregexp"), "log files are read for commands and for the pod runtime, and know neither"},
-		{"internal/imagefile", module, ours("internal/imagefile", "internal/bounded"), "archives of images are those of any runtime"},
+		{"internal/imagefile", module, ours("internal/imagefile", "internal/imageref", "internal/bounded"), "archives of images are those of any runtime"},
 		{"commands/node/bundle", module, ours("commands/node/bundle", "client", "output", "internal/logfile", "internal/bounded", "internal/lazyregexp"), "a bundle is collected by parts, and verbs add parts of their own"},
 		{"commands/cli/argv", module, ours("commands/cli/argv", "client/suggest"), "argv orders words by tables: words in, words out"},
 		{"commands/cli/argv", "os", nil, "argv touches no files: the caller says which words are"},
 		{"client/auth", module, ours("client/auth", "internal/bounded", "internal/proctree"), "credentials are found without a connection"},
-		{"client/containerd", module, ours("client/containerd", "internal/imagefile", "internal/overlay", "internal/proctree"), "a containerd is used over a connection that it is given"},
+		{"client/containerd", module, ours("client/containerd", "internal/imagefile", "internal/imageref", "internal/overlay", "internal/proctree"), "a containerd is used over a connection that it is given"},
 		{"client/loopback", module, ours("client/loopback", "internal/imagefile"), "the registry is given who pulls from it"},
 		{"client/stream", module, ours("client/stream", "internal/frames"), "a session is given its URL, whoever asked for it"},
 		{"output", module, ours("output"), "output turns messages into bytes and knows nothing else of ours"},
 		{"internal/api", module, ours("internal/api"), "both ends of the private service import it"},
-		{"shim", module, ours("shim", "internal/api", "internal/bounded", "internal/glob", "internal/lazyregexp", "internal/filelock", "internal/proctree", "internal/metricsserver", "internal/rundir", "internal/frames", "internal/ocierror", "internal/webguard", "internal/engine", "internal/overlay"), "the shim stands alone: nothing above it may leak into it"},
+		{"shim", module, ours("shim", "internal/api", "internal/imageref", "internal/bounded", "internal/glob", "internal/lazyregexp", "internal/filelock", "internal/proctree", "internal/metricsserver", "internal/rundir", "internal/frames", "internal/ocierror", "internal/webguard", "internal/engine", "internal/overlay"), "the shim stands alone: nothing above it may leak into it"},
 		{"shim/private", module + "/shim", ours("shim/private", "shim/container", "shim/image", "shim/stream", "shim/logs", "shim/state"), "the private service calls the others, and no other calls it"},
 		{"shim/metrics", module + "/shim", ours("shim/metrics", "shim/docker", "shim/network"), "metrics are given what they count"},
-		{"shim/convert", module, ours("shim/convert"), "conversions are pure: values in, values out"},
+		{"shim/convert", module, ours("shim/convert", "internal/imageref"), "conversions are pure: values in, values out"},
 
 		{"", "k8s.io/cli-runtime", nil, "crishim stays small: only the plugin for kubectl speaks to an API server"},
 		{"", "k8s.io/client-go/kubernetes", nil, "crishim stays small: only the plugin for kubectl speaks to an API server"},
@@ -78,7 +78,7 @@ func importRules() []importRule {
 			"a directory of verbs imports what all verbs share, and no other directory",
 		})
 	}
-	for _, part := range []string{"bounded", "engine", "filelock", "frames", "glob", "gogc", "hostproc", "kube", "lazyregexp", "metricsserver", "ocierror", "overlay", "proctree", "rundir", "webguard"} {
+	for _, part := range []string{"bounded", "engine", "filelock", "frames", "glob", "gogc", "hostproc", "imageref", "kube", "lazyregexp", "metricsserver", "ocierror", "overlay", "proctree", "rundir", "webguard"} {
 		rules = append(rules, importRule{
 			"internal/" + part, module, ours("internal/bounded", "internal/filelock", "internal/hostproc", "internal/lazyregexp", "internal/proctree", "internal/webguard"),
 			"what everybody shares imports nobody",

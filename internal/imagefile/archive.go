@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/crishim/crishim/internal/bounded"
+	"github.com/crishim/crishim/internal/imageref"
 )
 
 // Options say which images Open takes from an archive.
@@ -283,7 +284,7 @@ func ociName(annotations map[string]string) (string, error) {
 	if _, err := v1.NewHash(text[strings.LastIndex(text, "@")+1:]); text == "" || err == nil {
 		return "", nil
 	}
-	name, err := Name(text)
+	name, err := imageref.Full(text)
 	if err != nil {
 		return "", fmt.Errorf("image name %q: %w", text, err)
 	}
@@ -370,7 +371,7 @@ func (a *Archive) dockerImage(entry dockerImage, finder *Finder) (image Image, e
 		return image, err
 	}
 	for _, tag := range entry.RepoTags {
-		name, err := Name(tag)
+		name, err := imageref.Full(tag)
 		if err != nil {
 			return image, fmt.Errorf("image name %q: %w", tag, err)
 		}

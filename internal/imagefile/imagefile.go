@@ -20,7 +20,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/distribution/reference"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
@@ -341,23 +340,3 @@ func Add(list []Image, image Image) []Image {
 
 // ID returns the image id of Docker and CRI: the digest of the configuration.
 func (i Image) ID() string { return i.Best().Config.Digest.String() }
-
-// Name returns the full form of a name, with registry and tag, as runtimes store it.
-func Name(text string) (string, error) {
-	named, err := reference.ParseNormalizedNamed(text)
-	if err != nil {
-		return "", err
-	}
-	if _, digested := named.(reference.Digested); digested {
-		return "", fmt.Errorf("a name with a digest cannot be given to an image")
-	}
-	return reference.TagNameOnly(named).String(), nil
-}
-
-// Familiar returns a name as docker displays it: without docker.io/library.
-func Familiar(name string) string {
-	if ref, err := reference.ParseNormalizedNamed(name); err == nil {
-		return reference.FamiliarString(ref)
-	}
-	return name
-}

@@ -11,6 +11,8 @@ import (
 	"github.com/distribution/reference"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/crishim/crishim/internal/imageref"
 )
 
 type Format string
@@ -48,7 +50,7 @@ func Write(out io.Writer, format Format, images []Image) error {
 		}
 		entry := dockerImage{Config: w.name(best.Config.Descriptor), RepoTags: []string{}, Layers: []string{}}
 		for _, name := range image.Names {
-			entry.RepoTags = append(entry.RepoTags, Familiar(name))
+			entry.RepoTags = append(entry.RepoTags, imageref.Familiar(name))
 		}
 		for _, l := range best.Layers {
 			entry.Layers = append(entry.Layers, w.name(l.Descriptor))

@@ -8,10 +8,11 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
-	"github.com/distribution/reference"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/registry"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/imageref"
 )
 
 func Image(s image.Summary) *runtimeapi.Image {
@@ -61,11 +62,9 @@ func imageUser(spec string) (*runtimeapi.Int64Value, string) {
 // ImageRef returns a repository digest, preferably of the repository in asked, otherwise the id.
 func ImageRef(id, asked string, repoDigests []string) string {
 	digests := named(repoDigests)
-	if want, err := reference.ParseNormalizedNamed(asked); err == nil {
-		for _, d := range digests {
-			if ref, err := reference.ParseNormalizedNamed(d); err == nil && ref.Name() == want.Name() {
-				return d
-			}
+	for _, d := range digests {
+		if imageref.SameRepository(d, asked) {
+			return d
 		}
 	}
 	return append(digests, id)[0]

@@ -11,6 +11,7 @@ import (
 	"github.com/docker/docker/api/types/image"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/imageref"
 	"github.com/crishim/crishim/shim/convert"
 )
 
@@ -60,14 +61,12 @@ func matches(s image.Summary, filter string) bool {
 }
 
 func nameMatches(name, wanted string) bool {
+	if imageref.Matches(name, wanted) {
+		return true
+	}
 	ref, err := reference.ParseNormalizedNamed(name)
 	if err != nil {
 		return false // <none>:<none>
-	}
-	if want, err := reference.ParseNormalizedNamed(wanted); err == nil {
-		if want.String() == ref.String() || reference.IsNameOnly(want) && want.Name() == ref.Name() {
-			return true
-		}
 	}
 	for _, pattern := range []string{wanted, strings.TrimPrefix(wanted, "docker.io/")} {
 		if ok, err := reference.FamiliarMatch(pattern, ref); err == nil && ok {
