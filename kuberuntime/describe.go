@@ -33,18 +33,18 @@ type Description struct {
 	Logs map[string][]string `json:"logs,omitempty"`
 	// State is the pod's recorded state; nil if no process ever managed the pod.
 	State *PodState `json:"-"`
-	// Waiting is why containers do not start, by name. It is also in the pod's status.
+	// Waiting has the reason why each container does not start, by name. It is also in the pod's status.
 	Waiting map[string]v1.ContainerStateWaiting `json:"-"`
-	// Unready are the last probe failures of containers, by name.
+	// Unready has the last probe failure of each container, by name.
 	Unready map[string]string `json:"-"`
-	// Unread is why some events are missing.
+	// Unread is the reason why some events are missing.
 	Unread error `json:"-"`
 }
 
 const lastLines = 10
 
-// KnownPods lists the pods of the runtime, and recorded pods of which it has nothing, for example because the sandbox
-// cannot be created.
+// KnownPods lists the pods of the runtime, and recorded pods without a sandbox or container, for example because the
+// sandbox cannot be created.
 func (m *Manager) KnownPods(ctx context.Context) ([]*pod.Pod, error) {
 	pods, err := m.GetPods(ctx, true)
 	if err != nil {
@@ -82,7 +82,7 @@ func (m *Manager) Describe(ctx context.Context, p *pod.Pod) (*Description, error
 	for _, s := range status.Sandboxes {
 		sandboxes = append(sandboxes, s.GetId())
 	}
-	if state, err := ReadState(m.o.Dirs, p.UID, sandboxes...); err == nil { // without it, the rest is still shown
+	if state, err := ReadState(m.o.Dirs, p.UID, sandboxes...); err == nil { // if the state is unreadable, the rest is still shown
 		d.State = state
 	}
 	d.Managed = d.State != nil && d.State.Managed
@@ -197,7 +197,7 @@ func limitsOf(r *runtimeapi.LinuxContainerResources) v1.ResourceList {
 	return limits
 }
 
-// APIPod returns a pod with its status as Kubernetes writes them. The kubelet has statusManager for it.
+// APIPod returns a pod and its status in the form of the Kubernetes API, like the kubelet's statusManager.
 func (m *Manager) APIPod(p *v1.Pod, view *plan.View, status *pod.Status) *v1.Pod {
 	out := p.DeepCopy()
 	out.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
@@ -274,8 +274,8 @@ func apiState(c *pod.ContainerStatus) v1.ContainerState {
 	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: c.Reason, Message: c.Message}}
 }
 
-// showWaiting sets in a pod's status why containers wait, by the recorded events, and returns it by name. An ended
-// container that will be restarted waits, too; its end becomes the last state.
+// showWaiting sets the waiting reasons of containers in a pod's status, from the recorded events, and returns them by
+// container name. An ended container that will be restarted also waits. Its end becomes the last state.
 func showWaiting(p *v1.Pod, view *plan.View, events []Event) map[string]v1.ContainerStateWaiting {
 	out := map[string]v1.ContainerStateWaiting{}
 	for _, statuses := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses} {
@@ -296,7 +296,8 @@ func showWaiting(p *v1.Pod, view *plan.View, events []Event) map[string]v1.Conta
 	return out
 }
 
-// lastWait returns the event that says why a container does not start, or nil if the container made progress since.
+// lastWait returns the event with the reason why a container does not start, or nil if the container has made progress
+// since.
 func lastWait(events []Event, name string) *Event {
 	for i, e := range slices.Backward(events) {
 		if e.Container != name {

@@ -26,7 +26,7 @@ type desired struct {
 	set *manifest.Set
 }
 
-// directory is a directory of manifests and what was last read from it: the kubelet's file source.
+// directory holds a directory of manifests and its content at the last read. It is the kubelet's file source.
 type directory struct {
 	path    string // as the user named it; a symbolic link is resolved at each read
 	options manifest.Options
@@ -53,7 +53,7 @@ type origin struct {
 type source struct {
 	stamp   string    // changes with the file
 	seen    time.Time // when the stamp was first seen
-	pending bool      // it has changed since its content was read
+	pending bool      // the file has changed since its content was read
 	data    []byte
 	err     error
 	good    []byte // the last content without a problem
@@ -77,8 +77,8 @@ func stampOf(path string) (stamp string, changed time.Time) {
 	return fmt.Sprint(stat.Dev, stat.Ino, info.Size(), info.ModTime().UnixNano(), stat.Ctim), time.Unix(stat.Ctim.Unix())
 }
 
-// read reads changed and settled files. For a file with a problem, the pods of its last good content stay wanted. An
-// unreadable directory changes nothing.
+// read reads each changed file after it was unchanged for the settle time. For a file with a problem, the pods of its
+// last valid content are kept. If the directory cannot be listed, nothing changes.
 func (f *directory) read() (changed bool, err error) {
 	f.settled, f.listed = false, false
 	first := f.files == nil
@@ -90,7 +90,7 @@ func (f *directory) read() (changed bool, err error) {
 	if first {
 		f.began = now
 	}
-	pending := len(f.files) == 0 && now.Sub(f.began).Abs() < f.settle // the file system may be mounted in a moment
+	pending := len(f.files) == 0 && now.Sub(f.began).Abs() < f.settle // the file system may be mounted soon
 	for path, s := range f.files {
 		stamp, changedAt := stampOf(path)
 		if stamp != s.stamp {
@@ -159,7 +159,7 @@ func (f *directory) entries() ([]string, origin, error) {
 	return names, origin{real, fmt.Sprint(stat.Dev, stat.Ino)}, err
 }
 
-// read reads the content, and reports whether the file did not change meanwhile.
+// read reads the content, and reports whether the file was unchanged in the meantime.
 func (s *source) read(path string) bool {
 	s.data, s.err = nil, nil
 	if s.stamp != gone {
@@ -175,7 +175,7 @@ func (s *source) read(path string) bool {
 	return true
 }
 
-// parse sets the wanted pods from the contents, and from the last good contents of files with problems, which it returns.
+// parse sets the wanted pods. For a file with a problem it uses the last valid content, and returns the problem.
 func (f *directory) parse() error {
 	f.broken = map[string]bool{}
 	var problems []error

@@ -33,10 +33,9 @@ type Event struct {
 	Warning   bool      `json:"warning,omitempty"`
 	Reason    string    `json:"reason"`
 	Message   string    `json:"message"`
-	// Waiting is why the container does not start, as a kubelet names it: ErrImagePull,
-	// CrashLoopBackOff, ...
+	// Waiting is the kubelet's reason why the container does not start: ErrImagePull, CrashLoopBackOff, ...
 	Waiting string `json:"waiting,omitempty"`
-	// Cause is why a container is killed; "" if its whole pod is stopped.
+	// Cause is the reason why a container is killed; "" if its whole pod is stopped.
 	Cause plan.Reason `json:"cause,omitempty"`
 }
 
@@ -65,8 +64,8 @@ const (
 	eventBandwidth       = "BandwidthNotLimited"
 )
 
-// LastFailure returns the event that says why a container is not started, or with "" why a pod has no containers. It
-// returns nil after later progress.
+// LastFailure returns the event with the reason why a container does not start, or with "" why a pod has no containers.
+// It returns nil after later progress.
 func LastFailure(events []Event, container string) *Event {
 	for i, e := range slices.Backward(events) {
 		switch {
@@ -113,7 +112,8 @@ func WhyNoContainers(d pod.Dirs, ref string) (name, why string) {
 	return name, why
 }
 
-// maxEventMessage bounds messages: some have the answer of a container's server or command.
+// maxEventMessage limits messages, because some contain the response of a container's server or the output of a
+// command.
 const maxEventMessage = 8 << 10
 
 func (m *Manager) event(p *v1.Pod, container, reason, format string, args ...any) {
@@ -164,7 +164,7 @@ func (w *stateWriter) newEnds(d pod.Dirs, uid string, status *pod.Status) (ends 
 	one := w.of(uid)
 	if one.ended == nil {
 		one.ended = map[string]bool{}
-		events, _ := podEvents(d, uid) // without them an end is reported twice
+		events, _ := podEvents(d, uid) // without the events, an end is reported twice
 		for _, e := range events {
 			one.ended[e.ID] = e.Reason == eventExited
 		}
@@ -190,7 +190,7 @@ func podOf(status *pod.Status) *v1.Pod {
 // halfEventLog bounds each of the two files of a log of events: the current file and the full file before it.
 const halfEventLog = 128 << 10
 
-// AppendEvent keeps an event in the pod's directory, if there is one.
+// AppendEvent appends an event to the log in the pod's directory, if the directory exists.
 func AppendEvent(d pod.Dirs, e Event) error {
 	if !pod.IsUID(e.UID) {
 		return nil
@@ -202,8 +202,8 @@ func AppendEvent(d pod.Dirs, e Event) error {
 	return err
 }
 
-// AppendStop keeps that a user has stopped the container e.ID. Pods of runp and of other tools have no directory, so the
-// stops of all pods are in one log.
+// AppendStop records that a user has stopped the container e.ID. Pods of runp and of other tools have no directory, so
+// one log holds the stops of all pods.
 func AppendStop(d pod.Dirs, e Event) error {
 	if err := os.MkdirAll(d.Root, 0o750); err != nil {
 		return err
@@ -266,11 +266,11 @@ func readEvents(files []string) (out []Event, err error) {
 	return out, nil
 }
 
-// inCausalOrder moves the end of a container behind its start and behind the event that caused the end. A start is
+// inCausalOrder moves the end of a container after its start and after the event that caused the end. A start is
 // reported only after its call.
 func inCausalOrder(events []Event) []Event {
 	events = slices.Clone(events)
-	before := map[string]time.Time{} // by container
+	before := map[string]time.Time{} // time of the latest such event, by container
 	for i, e := range events {
 		switch {
 		case e.Container == "":

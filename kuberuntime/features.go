@@ -12,8 +12,9 @@ import (
 	"github.com/crishim/crishim/kuberuntime/manifest"
 )
 
-// checkFeatures refuses fields of a pod that the runtime would ignore, by the features in its Status and of the pod's
-// handler. The runtime is asked only for pods with such fields. Runtimes before CRI 1.31 report no features.
+// checkFeatures refuses fields of a pod that the runtime would ignore, according to the features of the runtime and of
+// the pod's handler in Status. The runtime is asked only for pods with such fields. Runtimes before CRI 1.31 report no
+// features.
 func (s *syncing) checkFeatures(ctx context.Context) error {
 	spec := field.NewPath("spec")
 	var needGroups, needUsers, needRecursive []*field.Path
@@ -70,8 +71,8 @@ func featuresOf(resp *runtimeapi.StatusResponse, handler string) *runtimeapi.Run
 	return nil
 }
 
-// possible makes mounts with recursiveReadOnly IfPossible recursively read-only if the runtime can. The mounts are in
-// the order of the manifest.
+// possible makes mounts with recursiveReadOnly IfPossible recursively read-only if the runtime supports it. The mounts
+// are in the order of the manifest.
 func (s *syncing) possible(c *v1.Container, mounts []*runtimeapi.Mount) {
 	for i, at := range c.VolumeMounts {
 		if ptr.Deref(at.RecursiveReadOnly, v1.RecursiveReadOnlyDisabled) == v1.RecursiveReadOnlyIfPossible {

@@ -25,12 +25,12 @@ type GCPolicy struct {
 	MaxContainers   int           // dead containers in all, -1 for no limit
 }
 
-// DefaultGCPolicy is the kubelet's.
+// DefaultGCPolicy is the kubelet's default.
 func DefaultGCPolicy() GCPolicy { return GCPolicy{MaxPerContainer: 1, MaxContainers: -1} }
 
 // Sources reports which pods are wanted, like the kubelet's podStateProvider.
 type Sources struct {
-	// Deleted reports whether a pod is no longer wanted. With nil, pods that the runtime has are wanted, others are not.
+	// Deleted reports whether a pod is no longer wanted. If it is nil, exactly the pods in the runtime are wanted.
 	Deleted func(uid string) bool
 	// Dir limits the collection to pods that sync created from this directory; "" for all pods.
 	Dir string
@@ -52,7 +52,7 @@ type GarbageItem struct {
 	Size uint64 `json:"size,omitempty"`
 
 	unknown bool                     // a container in an unknown state is stopped first
-	guard   func(func() error) error // calls its argument if the pod is still lost, the image still unused
+	guard   func(func() error) error // calls its argument only if the pod is still lost or the image still unused
 	image   *runtimeapi.Image
 }
 
@@ -292,8 +292,8 @@ func (m *Manager) deadDirs(ctx context.Context, sources Sources) ([]GarbageItem,
 	return append(out, links...), err
 }
 
-// whenLost calls do if no process works on a pod and the runtime has nothing of it: a pod that is being
-// created has a directory before it has a sandbox.
+// whenLost calls do if no process works on a pod and the runtime has no object of the pod. A pod that is being created
+// has a directory before it has a sandbox.
 func (m *Manager) whenLost(ctx context.Context, record *Record, sources Sources, do func() error) (failed error) {
 	p, uid := record.Pod, string(record.Pod.UID)
 	directory := p.Annotations[pod.DirAnnotation]
@@ -336,7 +336,7 @@ func (m *Manager) mayComeBack(record *Record) bool {
 	}
 	directory := p.Annotations[pod.DirAnnotation]
 	if _, err := os.ReadDir(directory); err != nil {
-		return true // unmounted, perhaps
+		return true // the directory may be unmounted
 	}
 	_, err := os.Stat(filepath.Join(directory, p.Annotations[pod.FileAnnotation]))
 	return err == nil

@@ -17,13 +17,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ImagePolicy says when unused images are removed: above High percent disk usage, down to Low.
+// ImagePolicy starts the removal of unused images above High percent disk usage, and ends it at Low percent.
 type ImagePolicy struct{ High, Low int }
 
-// DefaultImagePolicy is the kubelet's.
+// DefaultImagePolicy is the kubelet's default.
 func DefaultImagePolicy() ImagePolicy { return ImagePolicy{High: 85, Low: 80} }
 
-// minImageAge is how long a new image is kept: it is about to be used.
+// minImageAge is the minimum age of an image before removal, because a container may be about to use a new image.
 const minImageAge = 2 * time.Minute
 
 // imageHistory records when images appeared and were last used, because the CRI does not report it. The kubelet's
@@ -33,7 +33,7 @@ type imageHistory struct{ records map[string]imageRecord }
 // imageRecord has zero times for events before the first look.
 type imageRecord struct{ first, used time.Time }
 
-// note updates the records after a look at the images.
+// note updates the records from a list of the images.
 func (h *imageHistory) note(images []*runtimeapi.Image, used usedImages, now time.Time) {
 	if h == nil {
 		return
@@ -121,8 +121,8 @@ func (p ImagePolicy) excess(capacity, available uint64) (percent int, toFree uin
 	return percent, target - available
 }
 
-// unusedImages picks images that are not used, pinned or new, the least recently used first. Without a known use the
-// largest go first, so that fewer are removed.
+// unusedImages picks images that are not used, pinned or new, the least recently used first. Images without a known use
+// are sorted by size, the largest first, so that fewer are removed.
 func unusedImages(images []*runtimeapi.Image, used usedImages, toFree uint64, history *imageHistory, now time.Time) []GarbageItem {
 	candidates := slices.DeleteFunc(slices.Clone(images), func(i *runtimeapi.Image) bool {
 		return i.GetPinned() || used.Has(i) || now.Sub(history.of(i).first) < minImageAge
@@ -161,8 +161,8 @@ func (u usedImages) add(names ...string) {
 	}
 }
 
-// fullReference returns one form for all names of one image: a manifest says nginx, a runtime lists
-// docker.io/library/nginx:latest. A digest outweighs a tag next to it.
+// fullReference normalizes an image name: a manifest says nginx, a runtime lists docker.io/library/nginx:latest. If a
+// name has a tag and a digest, the tag is dropped.
 func fullReference(name string) string {
 	ref, err := reference.ParseAnyReference(name)
 	if err != nil {
@@ -214,7 +214,7 @@ func SandboxImage(ctx context.Context, runtime runtimeapi.RuntimeServiceClient) 
 	var config struct {
 		SandboxImage string `json:"sandboxImage"`
 	}
-	_ = json.Unmarshal([]byte(status.GetInfo()["config"]), &config) // another runtime's may have another form
+	_ = json.Unmarshal([]byte(status.GetInfo()["config"]), &config) // other runtimes may have another format
 	return config.SandboxImage, err
 }
 
@@ -234,14 +234,14 @@ func (u *ImageUse) lookAtSandboxes(ctx context.Context) error {
 				return ignoreNotFound(err)
 			}
 			var info struct{ Image string }
-			_ = json.Unmarshal([]byte(resp.GetInfo()["info"]), &info) // another runtime's may have another form
+			_ = json.Unmarshal([]byte(resp.GetInfo()["info"]), &info) // other runtimes may have another format
 			return u.resolve(ctx, info.Image)
 		})
 	}
 	return g.Wait()
 }
 
-// Has reports whether an image was used when it was last looked at.
+// Has reports whether an image was in use at the last look.
 func (u *ImageUse) Has(image *runtimeapi.Image) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -36,8 +36,8 @@ func HostPortsOf(mappings []*runtimeapi.PortMapping) (out []v1.ContainerPort) {
 	return out
 }
 
-// TakeHostPorts refuses a pod whose host ports another pod has, as the kubelet's admission does: CNI's portmap would give
-// the port to both. Until release, other pods of this runtime wait.
+// TakeHostPorts refuses a pod if another pod has one of its host ports, as the kubelet's admission does: CNI's portmap
+// would give the port to both. Other pods of this runtime wait until release is called.
 func (m *Manager) TakeHostPorts(ctx context.Context, uid string, wanted []v1.ContainerPort) (release func() error, err error) {
 	if len(wanted) == 0 {
 		return func() error { return nil }, nil
@@ -94,7 +94,7 @@ func (m *Manager) takenPorts(ctx context.Context, p *pod.Pod) (out []v1.Containe
 	}
 	for _, c := range p.Containers {
 		var ports []v1.ContainerPort
-		if json.Unmarshal([]byte(c.GetAnnotations()[pod.PortsAnnotation]), &ports) == nil { // another tool's annotation may have another form
+		if json.Unmarshal([]byte(c.GetAnnotations()[pod.PortsAnnotation]), &ports) == nil { // another tool's annotation may have another format
 			out = append(out, ports...)
 		}
 	}

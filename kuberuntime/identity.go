@@ -17,14 +17,15 @@ import (
 type identity struct {
 	key  string
 	root string // the runtime's data root; "" if unknown
-	at   string // socketOf the endpoint
-	// bridge reports whether its pods are on the engine's bridge.
+	at   string // result of socketOf for the endpoint
+	// bridge reports whether the runtime's pods are on the engine's bridge.
 	bridge bool
-	config string // the runtime's own, JSON
+	config string // the runtime's configuration as JSON
 }
 
-// identify asks the runtime once. An engine is identified by its ID and its data root: two engines that share /etc/docker
-// share the ID. Other runtimes are known by their socket's path: its inode changes with each start.
+// identify asks the runtime once. An engine is identified by its ID and its data root: two engines that share
+// /etc/docker share the ID. Other runtimes are identified by the path of their socket, because the socket's inode
+// changes with each start.
 func (m *Manager) identify(ctx context.Context) (identity, error) {
 	m.mu.Lock()
 	known := m.identity
@@ -47,7 +48,7 @@ func (m *Manager) identify(ctx context.Context) (identity, error) {
 		NetworkPlugin string `json:"networkPlugin"`
 		RootDir       string `json:"rootDir"` // in the info of containerd
 	}
-	// Another runtime's configuration may have another form.
+	// Another runtime's configuration may have another format.
 	_ = json.Unmarshal([]byte(resp.GetInfo()["config"]), &config)
 	socket := socketOf(m.o.Endpoint)
 	found := identity{key: socket, at: socket, root: cmp.Or(config.DockerRootDir, config.RootDir), bridge: config.NetworkPlugin == "bridge", config: resp.GetInfo()["config"]}

@@ -158,7 +158,7 @@ func graceOf(t killTarget) int64 {
 	return ptr.Deref(t.pod.Spec.TerminationGracePeriodSeconds, minGrace)
 }
 
-// restoredPod and restoredContainer stand in for the manifest of a pod that only the runtime knows, the kubelet's
+// restoredPod and restoredContainer replace the manifest of a pod that only the runtime knows, like the kubelet's
 // restoreSpecsFromContainerLabels.
 func restoredPod(status *pod.Status) *v1.Pod {
 	p := podOf(status)
@@ -203,8 +203,8 @@ func (s *syncing) postStart(ctx context.Context, c *v1.Container, id string) err
 	return errors.Join(fmt.Errorf("%w: %w", ErrPostStart, err), m.killContainer(ctx, target, nil))
 }
 
-// preStop runs a hook within the grace period and returns how long it took, the kubelet's executePreStopHook. The
-// container is also stopped if the hook fails.
+// preStop runs a hook within the grace period and returns its duration. It is the kubelet's executePreStopHook. The
+// container is stopped even if the hook fails.
 func (m *Manager) preStop(ctx context.Context, t killTarget, hook *v1.LifecycleHandler, grace time.Duration) time.Duration {
 	start := m.o.Now()
 	limited, cancel := context.WithTimeout(ctx, grace)
@@ -293,7 +293,7 @@ func (m *Manager) Remove(ctx context.Context, p *v1.Pod, status *pod.Status, gra
 		}
 	}
 	if len(errs) > 0 {
-		return errors.Join(errs...) // its directories may still be in use
+		return errors.Join(errs...) // remaining containers may use the directories
 	}
 	return m.removeDirs(ctx, status.UID)
 }

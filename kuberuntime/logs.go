@@ -23,8 +23,8 @@ import (
 // errNoLog is returned for a container without a log file, for example with another log driver.
 var errNoLog = errors.New("the container has no log file")
 
-// GetContainerLogs copies a container's log, each stream to its writer. With o.Follow it goes on
-// for as long as the container runs; o.Ended is overwritten.
+// GetContainerLogs copies a container's log, each stream to its writer. With o.Follow it continues while the container
+// runs. o.Ended is overwritten.
 func (m *Manager) GetContainerLogs(ctx context.Context, containerID string, o logfile.Options, stdout, stderr io.Writer) error {
 	of := &runtimeapi.ContainerStatusRequest{ContainerId: containerID}
 	resp, err := m.runtime.ContainerStatus(ctx, of)
@@ -49,14 +49,14 @@ func (m *Manager) GetContainerLogs(ctx context.Context, containerID string, o lo
 	})
 }
 
-// LogPolicy says when a log is rotated and how many of its files are kept, including the current file. A size of 0
-// disables rotation.
+// LogPolicy sets the size at which a log is rotated and the number of its files, including the current file. A size of
+// 0 disables rotation.
 type LogPolicy struct {
 	MaxSize  int64
 	MaxFiles int
 }
 
-// DefaultLogPolicy is the kubelet's.
+// DefaultLogPolicy is the kubelet's default.
 func DefaultLogPolicy() LogPolicy { return LogPolicy{MaxSize: 10 << 20, MaxFiles: 5} }
 
 // RotateLogs rotates the logs of running containers of pods from apply and sync, like the kubelet's
@@ -96,7 +96,7 @@ func logSize(d pod.Dirs, c *runtimeapi.Container) (int64, error) {
 	return info.Size(), nil
 }
 
-// rotationTime is in the names of rotated files, as the kubelet has it.
+// rotationTime is the kubelet's time format in the names of rotated files.
 const rotationTime = "20060102-150405"
 
 func (m *Manager) rotate(ctx context.Context, id string, policy LogPolicy) error {
@@ -114,7 +114,7 @@ func (m *Manager) rotate(ctx context.Context, id string, policy LogPolicy) error
 	}
 	rotated := path + "." + m.o.Now().UTC().Format(rotationTime)
 	if _, err := os.Lstat(rotated); err == nil {
-		return nil // twice in a second: the next look will do
+		return nil // already rotated in this second; the next check rotates again
 	}
 	if err := os.Rename(path, rotated); err != nil {
 		return err
@@ -129,14 +129,14 @@ func (m *Manager) rotate(ctx context.Context, id string, policy LogPolicy) error
 		switch {
 		case i < excess:
 			errs = append(errs, os.Remove(file))
-		case i < len(files)-1 && !strings.HasSuffix(file, ".gz"): // the newest stays plain, as in the kubelet
+		case i < len(files)-1 && !strings.HasSuffix(file, ".gz"): // the newest is not compressed, as in the kubelet
 			errs = append(errs, compress(file))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// compress replaces a rotated log by its compressed form. The plain file stays until compression is complete.
+// compress replaces a rotated log by its compressed form. The uncompressed file stays until compression is complete.
 func compress(file string) error {
 	from, err := bounded.Open(file)
 	if err != nil {
@@ -159,8 +159,8 @@ func compress(file string) error {
 // temporarySuffix is the kubelet's suffix of an incomplete compressed log.
 const temporarySuffix = ".tmp"
 
-// rotations lists the rotated files of a log, the oldest first: the names sort by time. A file whose compression was
-// interrupted loses its incomplete form.
+// rotations lists the rotated files of a log, the oldest first: the names sort by time. If the compression of a file
+// was interrupted, its incomplete compressed form is removed.
 func rotations(path string) ([]string, error) {
 	names, err := listDir(filepath.Dir(path))
 	var out []string

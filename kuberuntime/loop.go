@@ -99,7 +99,7 @@ func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 	if err == nil {
 		err = json.Unmarshal(l.origin, &l.directory.origin)
 	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // a directory that is not mounted would be taken for an empty one
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // without the identity, an unmounted directory would look empty
 		return nil, errors.Join(fmt.Errorf("read the identity of the directory in %s: %w", originFile(lockPath), err), lock.Release())
 	}
 	return l, nil
@@ -112,7 +112,7 @@ func (l *Loop) keepOrigin() {
 	l.report("identity of the directory", replaceChanged(originFile(dirLockPath(l.m.o.Dirs, l.directory.path)), l.directory.origin, &l.origin))
 }
 
-// replaceChanged writes a value as JSON to a file, unless it was last written so.
+// replaceChanged writes a value as JSON to a file, unless the value is unchanged since the last write.
 func replaceChanged(path string, value any, last *[]byte) error {
 	text, err := json.Marshal(value)
 	if err == nil && !bytes.Equal(text, *last) {
@@ -143,7 +143,7 @@ func (l *Loop) Close() error {
 func (l *Loop) Run(ctx context.Context) {
 	l.m.prober.Spread()
 	defer l.wg.Wait()
-	l.state.noRuntime.Store(true) // until it has answered
+	l.state.noRuntime.Store(true) // until the runtime has answered
 	l.every(ctx, logPeriod, "log rotation", func() error { return l.m.RotateLogs(ctx, l.o.Logs) })
 	l.every(ctx, gcPeriod, "garbage collection", func() error {
 		_, err := l.m.GarbageCollect(ctx, l.o.GC, l.sources())
@@ -167,10 +167,11 @@ func (l *Loop) Run(ctx context.Context) {
 // settleLimit is how long RunOnce waits for files that change.
 const settleLimit = time.Minute
 
-// RunOnce concurrently removes pods that are not in the directory and brings up the others, and returns.
+// RunOnce concurrently removes pods that are not in the directory and brings up the others. It returns when all are
+// done.
 func (l *Loop) RunOnce(ctx context.Context, wait Wait) error {
 	_, readErr := l.directory.read()
-	for began := l.directory.now(); !l.directory.settled; _, readErr = l.directory.read() { // a writer may be at work
+	for began := l.directory.now(); !l.directory.settled; _, readErr = l.directory.read() { // a writer may be active
 		if !l.directory.listed {
 			return readErr
 		}
@@ -332,7 +333,7 @@ func (l *Loop) reportWarnings() {
 	l.report("manifests", all)
 }
 
-// report reports a problem once, and once its end, like the kubelet's logReduction.
+// report reports a problem and its end once each, like the kubelet's logReduction.
 func (l *Loop) report(what string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -365,7 +366,7 @@ func fingerprint(p *pod.Pod) string {
 }
 
 // removeUnwanted ends pods that are no longer in the directory, like the kubelet's HandlePodRemoves and
-// HandlePodCleanups. The pods of a file with a problem stay, unless one of the same name replaces them.
+// HandlePodCleanups. The pods of a file with a problem stay, unless another pod of the same name replaces them.
 func (l *Loop) removeUnwanted(ctx context.Context, pods []*pod.Pod) {
 	for _, p := range pods {
 		if _, wanted := l.directory.pods[p.UID]; wanted || l.workers[p.UID] != nil {
@@ -424,7 +425,7 @@ func (l *Loop) otherOfName(ctx context.Context, uid string, want desired, pods [
 	return nil
 }
 
-// startWorker starts a worker that manages a pod, or removes it: then it may have no manifest.
+// startWorker starts a worker that manages a pod. With remove, the worker removes the pod, which may have no manifest.
 func (l *Loop) startWorker(ctx context.Context, uid, name string, want desired, remove bool) {
 	w := newWorker(l.m, uid, name, want, &l.state)
 	w.removing = remove

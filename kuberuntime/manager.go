@@ -63,16 +63,16 @@ type Manager struct {
 	prober    *probe.Manager
 	states    stateWriter
 	rounds    *podMetrics
-	name      string // the runtime's
+	name      string // from the runtime
 
-	stops func() ([]Event, error) // reads once what users have stopped
+	stops func() ([]Event, error) // reads the stops by users, once
 
 	pulling      chan struct{} // holds a token during a pull; nil for parallel pulls
 	pullRate     *rate.Limiter
 	imageBackOff *backoff // by pod and image
 
-	mu         sync.Mutex // guards the rest
-	apiVersion string     // the runtime's
+	mu         sync.Mutex // guards the fields below
+	apiVersion string     // from the runtime
 	apiAsked   time.Time
 	identity   identity // empty until the runtime was asked
 }
@@ -143,10 +143,10 @@ func (m *Manager) Version(ctx context.Context) (string, error) {
 	return v.GetRuntimeVersion(), err
 }
 
-// APIVersion returns the runtime's API version, asked for once in 60 s.
+// APIVersion returns the runtime's API version, cached for 60 s.
 func (m *Manager) APIVersion(ctx context.Context) (string, error) {
 	m.mu.Lock()
-	known, age := m.apiVersion, m.o.Now().Sub(m.apiAsked).Abs() // clocks may be put back
+	known, age := m.apiVersion, m.o.Now().Sub(m.apiAsked).Abs() // the clock may have been set back
 	m.mu.Unlock()
 	if age < versionCacheTTL {
 		return known, nil

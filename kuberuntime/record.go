@@ -197,8 +197,8 @@ func (m *Manager) ownRecord(ctx context.Context, uid string) (*Record, bool) {
 
 func FullName(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
 
-// Prepare sets the uid of a pod of an input and the kubelet's annotations, like the kubelet's applyDefaults for
-// static pods. A pod of a directory has another uid than the same manifest of apply.
+// Prepare sets the uid of a pod from an input and the kubelet's annotations, like the kubelet's applyDefaults for
+// static pods. A pod from sync has a different uid than the same manifest from apply.
 func Prepare(p *v1.Pod, directory string, now time.Time) error {
 	if directory != "" {
 		p.UID = types.UID("directory " + directory + " " + string(p.UID))
@@ -213,7 +213,7 @@ func Prepare(p *v1.Pod, directory string, now time.Time) error {
 	}
 	p.Annotations[pod.ConfigSeenAnnotation] = now.UTC().Format(time.RFC3339Nano)
 	p.Annotations[pod.ConfigSourceAnnotation] = "api"
-	// A manifest written by describe has them: sync would treat the new pod as its own, and remove it.
+	// A manifest from describe has these annotations: sync would treat the new pod as its own, and remove it.
 	delete(p.Annotations, pod.DirAnnotation)
 	delete(p.Annotations, pod.FileAnnotation)
 	delete(p.Annotations, pod.ConfigHashAnnotation)
@@ -283,7 +283,7 @@ func (m *Manager) podLockKey(ctx context.Context, namespace, name string) (strin
 	return own.key + "\x00" + namespace + "/" + name, err
 }
 
-// lock waits for a lock of this host that has a key.
+// lock acquires the lock of this host for a key.
 func (m *Manager) lock(ctx context.Context, key string, waiting func()) (unlock func() error, err error) {
 	path, err := m.lockPath(key)
 	if err != nil {

@@ -38,7 +38,7 @@ var (
 )
 
 // prepare creates the record, the volumes, the sandbox if wanted, and the hosts file, and pulls the images of image
-// volumes. The record comes first, because garbage collection finds volumes of a pod without a sandbox by it.
+// volumes. The record comes first, because garbage collection uses it to find volumes of a pod without a sandbox.
 func (s *syncing) prepare(ctx context.Context) error {
 	if err := s.m.recordPod(ctx, s.pod, s.status); err != nil {
 		return err
@@ -73,7 +73,7 @@ func (s *syncing) prepare(ctx context.Context) error {
 	if s.actions.CreateSandbox {
 		err = s.createSandbox(ctx)
 	}
-	if err == nil && s.pod.Spec.Resources != nil { // also of an earlier process, which may have been interrupted
+	if err == nil && s.pod.Spec.Resources != nil { // also for the sandbox of an earlier process, which may have been interrupted
 		err = s.checkPodCgroup(ctx)
 	}
 	if err != nil {
@@ -378,8 +378,8 @@ func (b *backoff) wait(key string, since, now time.Time) (left, whole time.Durat
 	return left, entry.delay, isNew
 }
 
-// next records that key is tried now, after a failure at since, and doubles the wait after its next
-// failure. The time without failures counts, not the time of waiting.
+// next records that key is tried now, after a failure at since, and doubles the wait after its next failure. If the
+// time from the last try to since was long, the wait starts again at backoffInitial.
 func (b *backoff) next(key string, since, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -403,7 +403,7 @@ func (b *backoff) reset(key string) {
 	delete(b.entries, key)
 }
 
-// forgotten reports whether a failure at the given time comes long after the one before.
+// forgotten reports whether a failure at the given time is long after the last try.
 func forgotten(e backoffEntry, at time.Time) bool { return at.Sub(e.last) > 2*backoffMax }
 
 // collect drops old entries. It keeps entries twice as long as forgotten, because a container may fail late.

@@ -30,10 +30,10 @@ import (
 type PodState struct {
 	// Managed reports whether that process still runs. Otherwise only the reasons of the state are current.
 	Managed    bool             `json:"-"`
-	Sandbox    string           `json:"sandbox,omitempty"` // id of the newest
+	Sandbox    string           `json:"sandbox,omitempty"` // id of the newest sandbox
 	Phase      v1.PodPhase      `json:"phase"`
-	Reason     string           `json:"reason,omitempty"` // of a failure of the pod as a whole: DeadlineExceeded, BackoffLimitExceeded
-	Why        string           `json:"why,omitempty"`    // the pod failed, if not because of a container
+	Reason     string           `json:"reason,omitempty"` // reason if the pod failed as a whole: DeadlineExceeded, BackoffLimitExceeded
+	Why        string           `json:"why,omitempty"`    // message for a failure that no container caused
 	Ready      bool             `json:"ready"`            // as in kubectl
 	Containers []ContainerState `json:"containers"`
 }
@@ -41,12 +41,12 @@ type PodState struct {
 type ContainerState struct {
 	Name    string `json:"name"`
 	ID      string `json:"id,omitempty"`   // of the newest attempt
-	Init    bool   `json:"init,omitempty"` // sidecars, too
+	Init    bool   `json:"init,omitempty"` // includes sidecars
 	Sidecar bool   `json:"sidecar,omitempty"`
 	// Ephemeral containers count neither for the pod's phase nor for its readiness.
 	Ephemeral bool `json:"ephemeral,omitempty"`
-	Probed    bool `json:"probed,omitempty"` // it has a startup or readiness probe
-	Started   bool `json:"started"`          // by its startup probe
+	Probed    bool `json:"probed,omitempty"` // the container has a startup or readiness probe
+	Started   bool `json:"started"`          // running, and its startup probe, if any, has succeeded
 	Ready     bool `json:"ready"`
 	Restarts  int  `json:"restarts"`
 	// Sandbox, start and end of the newest attempt, because the runtime may forget them.
@@ -54,14 +54,15 @@ type ContainerState struct {
 	StartedAt time.Time `json:"startedAt,omitzero"`
 	ExitCode  *int      `json:"exitCode,omitempty"`
 	Replaced  bool      `json:"replaced,omitempty"` // SyncPod stopped it for a new image
-	// Waiting is why it does not start, in the kubelet's words (CrashLoopBackOff, ErrImagePull, ...); "" if it does not
-	// wait. NextTry is the end of its back-off; zero if unknown.
+	// Waiting is the kubelet's reason why the container does not start (CrashLoopBackOff, ErrImagePull, ...); "" if it
+	// does not wait. NextTry is the end of its back-off; zero if unknown.
 	Waiting string    `json:"waiting,omitempty"`
 	Message string    `json:"message,omitempty"`
 	NextTry time.Time `json:"nextTry,omitzero"`
 }
 
-// Ended returns the state of a finished pod in one word, whose containers the runtime may forget; "" for another pod.
+// Ended returns the state of a finished pod in one word, because the runtime may forget its containers. It returns ""
+// for another pod.
 func (s *PodState) Ended() string {
 	switch {
 	case s == nil:
@@ -175,7 +176,7 @@ func readFile(path string) (text []byte, written time.Time, err error) {
 	return text, written, err
 }
 
-// stateFile returns the path of the state that a runtime's pod has.
+// stateFile returns the path of a pod's state for a runtime.
 func stateFile(d pod.Dirs, uid, runtime string) string {
 	return filepath.Join(d.Pod(uid), "state-"+shortHash(runtime)+".json")
 }
@@ -188,7 +189,7 @@ type stateWriter struct {
 	pods map[string]*trackedPod
 }
 
-// trackedPod is a pod that this process manages, and what was last written of it.
+// trackedPod is a pod that this process manages, with its last written state.
 type trackedPod struct {
 	probed  chan struct{} // has a token after a probe has had a new result
 	file    string
@@ -206,11 +207,11 @@ type wait struct {
 	next            time.Time
 }
 
-// recordState writes the state of a pod by its status and the result of its last step, if any.
+// recordState writes the state of a pod from its status and the result of its last step, if any.
 func (m *Manager) recordState(ctx context.Context, p *v1.Pod, status *pod.Status, result *SyncResult) {
 	own, err := m.identify(ctx)
 	if err != nil {
-		return // the step says that the runtime does not answer
+		return // the step reports that the runtime does not answer
 	}
 	m.states.mu.Lock()
 	defer m.states.mu.Unlock()
@@ -222,7 +223,7 @@ func (m *Manager) recordState(ctx context.Context, p *v1.Pod, status *pod.Status
 	m.writeState(tracked)
 }
 
-// recordReplaced writes that a container is stopped for a new image. Its exit code does not tell.
+// recordReplaced writes that a container is stopped for a new image. The exit code does not show the cause.
 func (m *Manager) recordReplaced(ctx context.Context, p *v1.Pod, status *pod.Status, c *pod.ContainerStatus) {
 	m.states.mu.Lock()
 	c.Replaced = true
@@ -274,7 +275,7 @@ func (m *Manager) recall(ctx context.Context, p *v1.Pod, status *pod.Status) err
 	return nil
 }
 
-// lostExitCode is the kubelet's for a container that vanished.
+// lostExitCode is the kubelet's exit code for a container that vanished.
 const lostExitCode = 137
 
 // lastState reads the last state of a pod of this runtime, or of the runtime that had this endpoint before. It returns

@@ -51,7 +51,7 @@ func (m *Manager) GetPods(ctx context.Context, all bool) ([]*pod.Pod, error) {
 		p := cmp.Or(bySandbox[c.GetPodSandboxId()], byUID[uid])
 		if p == nil {
 			if uid == "" {
-				continue // of no pod
+				continue // a container outside pods
 			}
 			p = &pod.Pod{UID: uid, Name: labels[kube.LabelPodName], Namespace: labels[kube.LabelPodNamespace]}
 			byUID[uid] = p
@@ -156,8 +156,8 @@ func addresses(sandboxes []*runtimeapi.PodSandboxStatus, host []string) []string
 	return ips
 }
 
-// containerStatus converts a status, the kubelet's toKubeContainerStatus. A container of another tool has hash 0 and looks
-// changed.
+// containerStatus converts a status. It is the kubelet's toKubeContainerStatus. A container of another tool has hash 0
+// and looks changed.
 func containerStatus(sandboxID string, c *runtimeapi.ContainerStatus) *pod.ContainerStatus {
 	out := &pod.ContainerStatus{
 		ID: c.GetId(), Name: c.GetMetadata().GetName(), SandboxID: sandboxID, State: c.GetState(),
@@ -282,7 +282,7 @@ func (m *Manager) WatchProbes(p *v1.Pod, status *pod.Status) {
 	m.prober.Keep(string(p.UID), running)
 }
 
-// View returns a pod's phase and readiness by the present results of its probes.
+// View returns a pod's phase and readiness from the current results of its probes.
 func (m *Manager) View(p *v1.Pod, status *pod.Status) *plan.View {
 	return m.view(p, status, m.prober.Result, m.kept(string(p.UID)))
 }
