@@ -24,7 +24,7 @@ type ContainerInput struct {
 	Container   *v1.Container
 	Env         []*runtimeapi.KeyValue
 	Restarts    int
-	PodRestarts int    // restarts of all containers of the pod
+	PodRestarts int    // restarts of all containers of the pod together
 	Attempt     int    // attempt of the container, also the name of its log
 	ImageRef    string // the runtime's reference of the image
 	ImageUser   ImageUser
@@ -174,7 +174,7 @@ func oomScore(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 		}
 		request = max(request, least)
 	}
-	if p.Spec.Resources != nil { // containers share what the pod requests beyond their own requests
+	if p.Spec.Resources != nil { // the rest of the pod's request is divided among its containers
 		left, all := p.Spec.Resources.Requests.Memory().Value(), manifest.Containers(p)[:len(p.Spec.InitContainers)+len(p.Spec.Containers)]
 		for _, c := range all {
 			left -= c.Resources.Requests.Memory().Value()

@@ -45,9 +45,9 @@ func (g *Generator) Sandbox(p *v1.Pod, attempt uint32) *runtimeapi.PodSandboxCon
 	return config
 }
 
-// DefaultCgroupParent returns the cgroup parent for pods of a handler that name none, from the configuration in containerd's
-// verbose status. With the systemd driver containerd starts only pods in a slice. system.slice is the default of Docker
-// and CRI-O. DefaultCgroupParent returns "" for other runtimes and drivers.
+// DefaultCgroupParent returns the cgroup parent of a handler's pods that do not set a parent, from the configuration in
+// containerd's verbose status. With the systemd driver, containerd starts pods only in a slice. system.slice is the
+// default of Docker and CRI-O. DefaultCgroupParent returns "" for other runtimes and drivers.
 func DefaultCgroupParent(config, handler string) string {
 	var parsed struct {
 		Containerd struct {
@@ -55,7 +55,7 @@ func DefaultCgroupParent(config, handler string) string {
 			Runtimes           map[string]struct{ Options struct{ SystemdCgroup bool } }
 		}
 	}
-	_ = json.Unmarshal([]byte(config), &parsed) // another runtime's configuration may have another form
+	_ = json.Unmarshal([]byte(config), &parsed) // another runtime's configuration may have another format
 	if parsed.Containerd.Runtimes[cmp.Or(handler, parsed.Containerd.DefaultRuntimeName)].Options.SystemdCgroup {
 		return "system.slice"
 	}

@@ -64,8 +64,8 @@ func requested(spec *v1.PodSpec, name v1.ResourceName) resource.Quantity {
 	return Together(spec, func(c *v1.Container) resource.Quantity { return c.Resources.Requests[name] })
 }
 
-// Together returns the most that the containers of a pod have at the same time. Init containers run one after the other,
-// before the regular containers. Sidecars run next to all containers that follow them.
+// Together returns the maximum of a resource that the containers of a pod have at the same time. Init containers run
+// one after the other, before the regular containers. Sidecars run next to all containers that follow them.
 func Together(spec *v1.PodSpec, of func(*v1.Container) resource.Quantity) (sum resource.Quantity) {
 	var most resource.Quantity
 	for i := range spec.InitContainers {

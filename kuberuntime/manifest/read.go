@@ -92,9 +92,9 @@ func Parse(o Options, contents ...File) (*Set, error) {
 type parser struct {
 	*Set
 	seen     map[string]Source // objects by kind and name
-	leftOut  map[string]int    // objects by kind
-	once     []string          // CronJobs
-	placed   []string          // claims of pods
+	leftOut  map[string]int    // number of ignored objects by kind
+	once     []string          // CronJobs, which run once
+	placed   []string          // claims of pods, for the warning about their directories
 	problems Errors
 	size     bounded.Budget
 	objects  bounded.Budget
@@ -160,7 +160,7 @@ func (p *parser) problem(at Source, path, text string) {
 	p.problems = append(p.problems, &Error{Source: at, Problem: text})
 }
 
-// DirFiles lists the manifests of a directory, sorted by name. As the kubelet, it skips hidden files, because editors
+// DirFiles lists the manifests of a directory, sorted by name. Like the kubelet, it skips hidden files, because editors
 // write them.
 func DirFiles(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
@@ -258,7 +258,7 @@ func isBlank(data []byte) bool {
 }
 
 type Error struct {
-	Source  // Path includes the field's path
+	Source  // Path ends with the path of the field
 	Problem string
 	hint    string
 }

@@ -320,7 +320,7 @@ func (p *parser) addList(src Source, list map[string]any, kind string) {
 	}
 }
 
-// addObject adds a well-formed object that is the first of its kind and name. As an API server, it also checks the
+// addObject adds a well-formed object that is the first of its kind and name. Like an API server, it also checks the
 // names and keys of ConfigMaps and Secrets.
 func (p *parser) addObject(src Source, kind string, object map[string]any) {
 	switch kind {
@@ -456,8 +456,8 @@ func (p *parser) isFirst(src Source, kind string, into metav1.Object) bool {
 
 func key(namespace, name string) string { return namespace + "/" + name }
 
-// ConfigMap returns the data of a ConfigMap, for volumes including its binaryData. A missing optional ConfigMap is
-// empty.
+// ConfigMap returns the data of a ConfigMap. With binary it includes binaryData, which only volumes can use. A missing
+// optional ConfigMap is empty.
 func (s *Set) ConfigMap(namespace, name string, optional, binary bool) (map[string][]byte, error) {
 	cm := s.ConfigMaps[key(namespace, name)]
 	if cm == nil {

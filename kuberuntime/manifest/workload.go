@@ -130,7 +130,8 @@ func (p *parser) addJob(src Source, path string, w *Workload, job *jobSpec) {
 	p.addPod(src, path+".template", w)
 }
 
-// restartAllOnFailure gives a rule to containers without a restart policy of their own.
+// restartAllOnFailure adds a rule to each container without its own restart policy: a failure restarts all containers
+// of the pod.
 func restartAllOnFailure(containers []v1.Container) {
 	failed := v1.ContainerRestartRule{
 		Action:    v1.ContainerRestartRuleActionRestartAllContainers,

@@ -42,7 +42,7 @@ func (p Probes) result(containerID string, kind Kind) Result {
 	return p(containerID, kind)
 }
 
-// Reason tells why a container is killed. A probe can set its own grace period.
+// Reason is the reason why a container is killed. A probe can set its own grace period.
 type Reason string
 
 const (
@@ -66,7 +66,7 @@ type Actions struct {
 	SandboxID     string // the sandbox to keep or to replace
 	Attempt       uint32
 	SandboxReason string // why the sandbox is created or killed
-	Restarts      int    // of all containers in the sandbox, so far
+	Restarts      int    // how often all containers were restarted together in the sandbox
 	Kill          []Kill
 	// Indexes into the container lists of the manifest.
 	StartInit, StartEphemeral, Start []int
@@ -76,7 +76,7 @@ func (a *Actions) Nothing() bool {
 	return !a.KillPod && !a.CreateSandbox && len(a.Kill) == 0 && len(a.StartInit) == 0 && len(a.StartEphemeral) == 0 && len(a.Start) == 0
 }
 
-// Compute decides the actions of SyncPod, as the kubelet's computePodActions. The status may be slightly out of date.
+// Compute decides the actions of SyncPod, like the kubelet's computePodActions. The status may be slightly out of date.
 // The next call then handles the change.
 func Compute(p *v1.Pod, s *pod.Status, probes Probes) *Actions {
 	if why := pastBackoffLimit(p, s); why != "" {
@@ -112,8 +112,8 @@ func BackoffLimit(p *v1.Pod) (limit int, ok bool) {
 	return limit, err == nil && p.Spec.RestartPolicy != v1.RestartPolicyAlways
 }
 
-// RestartCount returns the restart count of the attempt that follows last. In a Job's pod, restarts for a new image do not
-// count, because they are no failures.
+// RestartCount returns the restart count of the attempt that follows last. In a Job's pod, restarts for a new image do
+// not count, because they are not failures.
 func RestartCount(p *v1.Pod, last *pod.ContainerStatus) int {
 	if _, job := BackoffLimit(p); job && last.Replaced {
 		return last.RestartCount
@@ -121,10 +121,10 @@ func RestartCount(p *v1.Pod, last *pod.ContainerStatus) int {
 	return last.RestartCount + 1
 }
 
-// pastBackoffLimit returns why a Job's pod has exceeded its backoffLimit, or "" if it has not. As in the Job
-// controller, the restarts of all containers are added up, or with restartPolicy Never, where all containers restart
-// together, the restarts of the pod. The last failure counts in addition, because its restart has not happened yet.
-// With Never, containers that restart by a policy or rule of their own do not make the pod fail.
+// pastBackoffLimit returns why a Job's pod has exceeded its backoffLimit, or "" if it has not. Like the Job controller,
+// it adds up the restarts of all containers. With restartPolicy Never, all containers restart together, and it counts
+// the restarts of the pod. A last failure without a restart also counts. With Never, failures after which a container
+// restarts alone, by its own policy or rule, do not count.
 func pastBackoffLimit(p *v1.Pod, s *pod.Status) string {
 	limit, ok := BackoffLimit(p)
 	if !ok {
@@ -343,8 +343,8 @@ func (c computation) killUnknown(container *v1.Container, status *pod.ContainerS
 }
 
 // verdict returns why a running container must be killed, or nil, and whether the container then restarts. A changed
-// image restarts the container under any restart policy. If the exit code may restart all containers, the next step
-// decides.
+// image restarts the container under any restart policy. If some exit codes of the container restart all containers,
+// the step after its end decides.
 func (c computation) verdict(container *v1.Container, status *pod.ContainerStatus) (*Kill, bool) {
 	restart := Restartable(c.pod, container) && !mayRestartAll(container)
 	kill := &Kill{Status: status}

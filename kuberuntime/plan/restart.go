@@ -64,10 +64,11 @@ func mayRestartAll(c *v1.Container) bool {
 	})
 }
 
-// sinceRestart returns how often all containers of a pod were or must be restarted in its sandbox, a status without the
-// containers from before the last of these restarts, and the containers among them that still run. Each container has
-// its number in an annotation. The end of an older attempt does not count: the container was restarted alone, for a new
-// image. The kubelet removes the containers instead, and with them their logs.
+// sinceRestart handles restarts of all containers of a pod in its current sandbox. It returns the number of these
+// restarts, including a restart that is due, a status without the containers from before the last restart, and the
+// containers from before that still run. The number of each container is in an annotation. Only the end of the newest
+// attempt makes a restart due: after an older attempt, the container was restarted alone, for a new image. The kubelet
+// removes the old containers instead, and with them their logs.
 func sinceRestart(p *v1.Pod, s *pod.Status) (restarts int, since *pod.Status, old []*pod.ContainerStatus) {
 	number := func(one *pod.ContainerStatus) int {
 		n, _ := strconv.Atoi(one.Annotations[pod.PodRestartsAnnotation])
@@ -101,8 +102,8 @@ func sinceRestart(p *v1.Pod, s *pod.Status) (restarts int, since *pod.Status, ol
 }
 
 // restartsAfter reports whether a container restarts after it has ended. It is the kubelet's ContainerShouldRestart.
-// The container's restart rules take precedence over its policy. The kubelet does not start a container with Never
-// again if it was stopped for a new image and the new image was not pulled.
+// The container's restart rules take precedence over its policy. A container with policy Never that was stopped for a
+// new image starts again, even if the pull of that image fails at first. The kubelet does not start it then.
 func restartsAfter(p *v1.Pod, c *v1.Container, ended *pod.ContainerStatus) bool {
 	if ruleFor(c, ended.ExitCode) != "" || ended.Replaced {
 		return true
