@@ -1,5 +1,5 @@
 // Package pod has the basic types of the pod runtime: the kubelet's annotation keys, the directories on the host, the
-// hashes that detect changes, and the state of a pod as the runtime reports it. It calls nothing.
+// hashes that detect changes, and the state of a pod as the runtime reports it. It does not call the runtime.
 package pod
 
 import (
@@ -39,8 +39,8 @@ const (
 	configMirrorAnnotation = "kubernetes.io/config.mirror"
 )
 
-// DirAnnotation names the directory of a pod of sync. sync does not touch pods without it, such as static pods of a
-// kubelet and pods of apply.
+// DirAnnotation names the manifest directory of a pod that sync has created. sync does not touch pods without it, such
+// as static pods of a kubelet and pods of apply.
 const DirAnnotation = "crishim.io/sync.directory"
 
 const FileAnnotation = "crishim.io/sync.file"
@@ -48,10 +48,11 @@ const FileAnnotation = "crishim.io/sync.file"
 // BackoffLimitAnnotation has a Job's backoffLimit: how often containers of the pod may restart before the pod fails.
 const BackoffLimitAnnotation = "crishim.io/job.backoff-limit"
 
-// PodRestartsAnnotation has how often all containers of the pod had been restarted when a container was created.
+// PodRestartsAnnotation has the number of times that all containers of the pod were restarted together before a
+// container was created.
 const PodRestartsAnnotation = "crishim.io/pod-restarts"
 
-// VolumeDirAnnotation names the parent of the pod's claims, which are NAMESPACE/NAME in it.
+// VolumeDirAnnotation names the directory that holds the pod's claims, as NAMESPACE/NAME.
 const VolumeDirAnnotation = "crishim.io/volume-dir"
 
 // Dirs are the host directories of the pod runtime.
@@ -217,8 +218,8 @@ func (c *ContainerStatus) Exited() bool {
 	return c != nil && c.State == runtimeapi.ContainerState_CONTAINER_EXITED
 }
 
-// NeverStarted reports whether the attempt ended before its command ran: by its times, or by containerd's and Docker's
-// words for that.
+// NeverStarted reports whether the attempt ended before its command ran. It checks the start time and the reasons of
+// containerd and Docker for a failed start.
 func (c *ContainerStatus) NeverStarted() bool {
 	return c.Exited() && (c.StartedAt.IsZero() && c.ExitCode != 0 || c.Reason == "StartError" || c.Reason == "ContainerCannotRun")
 }

@@ -33,10 +33,10 @@ type Change struct {
 	Kind      plan.Kind
 	Result    plan.Result
 	Err       error // error of the attempt
-	Verdict   bool  // Result has changed
+	Verdict   bool  // Result is new; otherwise an attempt has failed without a new result
 }
 
-// Manager probes containers, as the kubelet's prober. Keep ends the probes of ended containers.
+// Manager probes containers, like the kubelet's prober. Keep ends the probes of ended containers.
 type Manager struct {
 	ctx    context.Context
 	cancel context.CancelFunc

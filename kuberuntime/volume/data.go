@@ -171,9 +171,10 @@ func fill(root *os.Root, name string, want files, mode fs.FileMode, group *int64
 	return own(context.Background(), fresh, *group, 0o440)
 }
 
-// own changes the group of a tree to the pod's fsGroup, as the kubelet's SetVolumeOwnership. It adds bits to the modes,
-// and new files inherit the group from their directory. It goes on after an error and returns the first. Containers may
-// change a claim at the same time, and make it deeper than a path can name.
+// own changes the group of a tree to the pod's fsGroup, like the kubelet's SetVolumeOwnership. It adds bits to the
+// modes, and new files inherit the group from their directory. It continues after an error and returns the first.
+// Containers may change a claim at the same time: own ignores removed files, and skips directories with a path that is
+// too long for the kernel.
 func own(ctx context.Context, root *os.Root, group int64, bits fs.FileMode) (failed error) {
 	err := fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
@@ -193,8 +194,8 @@ func own(ctx context.Context, root *os.Root, group int64, bits fs.FileMode) (fai
 	return cmp.Or(failed, err)
 }
 
-// ownEntry leaves a file alone that is right already, because the kernel drops setuid bits and capabilities when the group
-// of a file is set.
+// ownEntry leaves a correct file unchanged, because the kernel drops setuid bits and capabilities when the group of a
+// file is set.
 func ownEntry(root *os.Root, name string, group int64, bits fs.FileMode) error {
 	info, err := root.Lstat(name)
 	if err != nil {
@@ -211,8 +212,8 @@ func ownEntry(root *os.Root, name string, group int64, bits fs.FileMode) error {
 	return nil
 }
 
-// owned returns the mode of a file or directory of an fsGroup. A file keeps no setuid bit, because another file may have
-// taken its name since.
+// owned returns the new mode of a file or directory in a volume with fsGroup. A file keeps no setuid bit, because
+// another file may have taken its name since.
 func owned(info fs.FileInfo, bits fs.FileMode) fs.FileMode {
 	if info.IsDir() {
 		return info.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) | bits | fs.ModeSetgid | 0o110

@@ -168,10 +168,10 @@ func claimDir(dir string, group *int64) error {
 	return err
 }
 
-// OwnClaims gives the files of claims that the pod may write to its fsGroup, as the kubelet when it mounts a volume. With
-// fsGroupChangePolicy OnRootMismatch, a claim stays as it is if its directory has the group. As with the kubelet, a pod
-// starts with files that cannot be changed, for example those of other users when the caller is not root. The error is
-// that of ctx.
+// OwnClaims sets the group of the files in the pod's writable claims to its fsGroup, as the kubelet does when it mounts
+// a volume. With fsGroupChangePolicy OnRootMismatch, it skips a claim whose directory has the group. As with the
+// kubelet, a pod starts even if some files cannot be changed, for example files of other users when the caller is not
+// root. OwnClaims returns only errors of ctx.
 func (m *Maker) OwnClaims(ctx context.Context, p *v1.Pod) error {
 	group := p.Spec.SecurityContext.FSGroup
 	if group == nil {
@@ -304,7 +304,7 @@ func checkHostPath(h *v1.HostPathVolumeSource) error {
 			}
 			return f.Close()
 		case v1.HostPathUnset:
-			return nil // the runtime decides
+			return nil // the runtime decides whether to create the path
 		}
 	}
 	if err != nil {
