@@ -10,8 +10,8 @@ import (
 
 type column[T any] struct {
 	name  string // in upper case, as in the header
-	wide  bool   // shown only with -o wide or by name
-	named bool   // shown only by name
+	wide  bool   // shown only with -o wide or if --columns names the column
+	named bool   // shown only if --columns names the column
 	value func(row T, o Options) string
 	// number is the sort key; nil: sort by text.
 	number func(row T) int64

@@ -84,10 +84,10 @@ func asCrictl[T any](columns []column[T], as crictlColumns, o Options) []column[
 
 // Needs lists data that the columns require in addition to the list itself.
 type Needs struct {
-	Dead      bool // status of exited containers
-	Statuses  bool // status of all containers
-	Verbose   bool // statuses with the runtime's verbose info
-	Sandboxes bool // verbose status of sandboxes
+	Dead      bool // needs the status of exited containers
+	Statuses  bool // needs the status of all containers
+	Verbose   bool // needs statuses with the runtime's verbose info
+	Sandboxes bool // needs the verbose status of sandboxes
 }
 
 func ContainerNeeds(o Options) (n Needs) {
@@ -190,8 +190,8 @@ func restarts(c container) uint32 {
 	return containerAttempt(c)
 }
 
-// ofStatus returns a cell with a value of the container's status. With dead it is unknown unless the container has
-// exited.
+// ofStatus returns the function for a cell with a value of the container's status. If dead is set, the cell is unknown
+// until the container has exited.
 func ofStatus(dead bool, text func(*runtimeapi.ContainerStatus, Options) string) func(container, Options) string {
 	return func(c container, o Options) string {
 		s := o.Statuses[c.GetId()].GetStatus()

@@ -100,7 +100,8 @@ func NewEvents(w io.Writer, o Options) *Events {
 	return &Events{w: w, o: o, names: map[string]eventRow{}}
 }
 
-// Header writes the header of a table. Without it, the first event does: a stream may fail before it has one.
+// Header writes the header of a table. Without a call, the first event writes it, so that a stream that fails at once
+// has no header.
 func (e *Events) Header() (err error) {
 	if e.table != nil || e.o.Format.Kind != Table && e.o.Format.Kind != Wide {
 		return nil

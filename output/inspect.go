@@ -43,8 +43,8 @@ func InspectPods(w io.Writer, rs []*runtimeapi.PodSandboxStatusResponse, o Optio
 	}), []string{"POD ID", "NAMESPACE", "NAME", "STATE", "CREATED", "IP"}, func(w io.Writer, o Options) error { return longPodStatus(w, rs, o) }, o)
 }
 
-// InspectImages writes an object for a single image, otherwise an array. asked has the names of images that are not to
-// be shown by their first.
+// InspectImages writes an object for a single image, otherwise an array. asked has the names under which images are
+// shown. The others are shown under their first name.
 func InspectImages(w io.Writer, rs []*runtimeapi.ImageStatusResponse, asked map[*runtimeapi.ImageStatusResponse]string, o Options) error {
 	return inspect(w, each(rs, func(r *runtimeapi.ImageStatusResponse) inspection {
 		i, name := r.GetImage(), cmp.Or(asked[r], imageReference(r.GetImage()))

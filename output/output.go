@@ -64,7 +64,7 @@ func (o Options) ForPeople() bool {
 
 // view is data that can be shown in any format.
 type view struct {
-	fallback Kind                     // kind for Default
+	fallback Kind                     // format that Default selects
 	items    func() ([][]byte, error) // elements as compact JSON
 	key      string                   // key of the list in the document; "" if the document has no list
 	array    bool                     // several elements form an array; a single element is the document

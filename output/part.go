@@ -18,7 +18,7 @@ type Part struct {
 	columns  []column[nodeRow]
 	rows     []nodeRow
 	texts    []string // elements of a document, or lines
-	document bool     // texts are elements
+	document bool     // texts are elements, not lines
 	key      string   // key of the list in the document
 }
 

@@ -61,7 +61,7 @@ func PodNeeds(o Options) (n Needs) {
 	return n
 }
 
-// ManagedPod is the state of a pod that sync or apply knows and the runtime does not.
+// ManagedPod is the part of a pod's state that sync or apply records and the runtime does not have.
 type ManagedPod struct {
 	NoSandbox  bool
 	Managed    bool   // sync or apply still works on the pod
@@ -69,7 +69,7 @@ type ManagedPod struct {
 	Containers []ManagedContainer
 }
 
-// ManagedContainer is a container of the manifest. The runtime has its state.
+// ManagedContainer is a container of the manifest. Its state comes from the runtime.
 type ManagedContainer struct {
 	Name, ID string // id of the newest attempt
 	Probed   bool   // Ready is the result of probes

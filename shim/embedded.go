@@ -100,7 +100,7 @@ func sweep(ctx context.Context, base, host string, engine stream.ExecInspector, 
 		}
 		removed := containers.RemoveOwned(ctx, filepath.Base(dir))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // the command had no temporary containers; serve removes old helpers
+			return nil // without the file there are no temporary containers; serve removes old helper containers
 		}
 		return errors.Join(err, removed)
 	})

@@ -167,7 +167,7 @@ func (c *Cache) ping(ctx context.Context, silent chan<- struct{}) {
 
 // harmless reports whether an action leaves all lists unchanged. Each run of a probe causes three such events.
 func harmless(a events.Action) bool {
-	word, _, _ := strings.Cut(string(a), ":") // followed by the command of an exec
+	word, _, _ := strings.Cut(string(a), ":") // the rest is the command of an exec
 	switch events.Action(word) {
 	case events.ActionExecCreate, events.ActionExecStart, events.ActionExecDie, events.ActionExecDetach,
 		events.ActionAttach, events.ActionDetach, events.ActionResize, events.ActionTop, events.ActionExport, events.ActionCopy,

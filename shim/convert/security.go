@@ -14,7 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// SeccompProfile prefers the field to the deprecated text. By CRI the default is unconfined.
+// SeccompProfile prefers the field to the deprecated text. CRI defines unconfined as the default.
 func SeccompProfile(p *runtimeapi.SecurityProfile, text string) (*runtimeapi.SecurityProfile, error) {
 	profile, err := securityProfile(p, text, runtimeapi.SecurityProfile_Unconfined)
 	if err != nil {

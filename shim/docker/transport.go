@@ -144,7 +144,7 @@ type body struct {
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	switch {
-	case errors.Is(err, io.EOF): // the library does not close all error responses
+	case errors.Is(err, io.EOF): // the library does not close all error responses, so the call also ends here
 		_ = b.end(nil)
 	case err != nil:
 		err = b.end(err)

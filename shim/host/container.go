@@ -75,9 +75,9 @@ func (d CgroupDirs) SetOOMScore(first, score int) error {
 // systemdProperties are the properties of a scope that systemd writes into files of its cgroup.
 var systemdProperties = map[string]string{"memory.high": "MemoryHigh", "memory.low": "MemoryLow", "memory.min": "MemoryMin"}
 
-// TellSystemd sets limits of a container as properties of its scope, if it has one. Without them systemd would reset the
-// files at each daemon-reload. Files must be written after it: systemd also resets files without a property, such as
-// memory.oom.group. Errors are ignored, because writing the file finds a wrong value.
+// TellSystemd sets limits of a container as properties of its scope, if it has one. Without them systemd would reset
+// the files at each daemon-reload. Files must be written after it: systemd also resets files without a property, such
+// as memory.oom.group. Errors are ignored, because the later write of the file reports an invalid value.
 func (d CgroupDirs) TellSystemd(ctx context.Context, files map[string]string) {
 	scope := filepath.Base(d[""])
 	var properties []string

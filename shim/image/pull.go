@@ -82,7 +82,7 @@ func (s *Service) pull(ctx context.Context, ref, auth string, report func(Progre
 	if err == nil {
 		layers := map[string]string{} // last status by layer
 		err = readProgress(body, func(p Progress) {
-			if p.ID != "" && !strings.HasPrefix(p.Status, "Pulling from ") { // which has the tag as id
+			if p.ID != "" && !strings.HasPrefix(p.Status, "Pulling from ") { // the ID of this message is the tag, not a layer
 				layers[p.ID] = p.Status
 			}
 			if unpacking(layers) {
@@ -181,7 +181,8 @@ var pullFailures = []struct {
 		"unauthorized", "authentication required", "no basic auth credentials", "incorrect username or password",
 	}},
 	{errdefs.ErrPermissionDenied, []string{"pull access denied", "denied: ", "access to the resource is denied"}},
-	// If a response is not labelled as JSON, only the codes remain.
+	// If the registry's response is not labelled as JSON, the engine's text has only the error codes, such as
+	// manifest_unknown.
 	{errdefs.ErrNotFound, []string{"manifest unknown", "name unknown", "manifest_unknown", "name_unknown", "not found", "no matching manifest"}},
 	{errdefs.ErrInvalidArgument, []string{"invalid reference format"}},
 	{errdefs.ErrResourceExhausted, []string{"toomanyrequests", "too many requests", "http 429 "}},

@@ -105,7 +105,7 @@ func handlers(info system.Info, api string) []*runtimeapi.RuntimeHandler {
 	if len(info.Runtimes) == 0 {
 		return nil
 	}
-	selinux := convert.HasSecurity(info.SecurityOptions, "selinux") // the engine cannot relabel such mounts
+	selinux := convert.HasSecurity(info.SecurityOptions, "selinux") // the engine cannot relabel recursive read-only mounts
 	var list []*runtimeapi.RuntimeHandler
 	for _, name := range append([]string{""}, slices.Sorted(maps.Keys(info.Runtimes))...) {
 		runtime := info.Runtimes[cmp.Or(name, info.DefaultRuntime)]

@@ -291,7 +291,8 @@ func (p *pending) add(name, id string) {
 	p.ids[name] = append(p.ids[name], id)
 }
 
-// has matches by name, and by never having run, while the sandbox's id is unknown.
+// has reports whether a request in flight is creating the sandbox. Before the request knows the id, any sandbox of the
+// same name that has never run matches.
 func (p *pending) has(item *runtimeapi.PodSandbox, c container.Summary) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -65,7 +65,7 @@ func Inspect(ctx context.Context, engine Inspector, what, id string) (container.
 	return c, nil
 }
 
-// Running reports whether a container has processes. Paused and restarting containers have.
+// Running reports whether a container has processes. Paused and restarting containers count as running.
 func (c FoundContainer) Running() bool {
 	return c.Detail.State.Running || c.Detail.State.Paused || c.Detail.State.Restarting
 }

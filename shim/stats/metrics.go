@@ -132,7 +132,7 @@ func (s *Service) view(t target, m sample, until time.Time) (*containerView, err
 			v.openFiles = &limits.OpenFiles
 		}
 	}
-	// Counts open files, except of processes that end in the meantime or belong to another user.
+	// Count open files. Processes that end in the meantime or belong to another user are skipped.
 	v.files, v.sockets = new(uint64), new(uint64)
 	processes, _ := cgroups.GetPids(processDir(t.dirs))
 	for _, pid := range processes {

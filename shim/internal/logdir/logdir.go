@@ -1,5 +1,6 @@
 // Package logdir opens the directories of container logs. The pod's log directory comes from the caller and is trusted.
-// Its content is not, because the directory may be mounted into a container. Links in it are not followed outside.
+// Its content is not trusted, because the directory may be mounted into a container: links that lead out of it are not
+// followed.
 package logdir
 
 import (

@@ -125,7 +125,7 @@ func (p *Plugin) cached(a *libcni.NetworkAttachment) ([]net.IP, error) {
 	}
 	var ips []net.IP
 	for _, ip := range current.IPs {
-		// An address of a host interface is not the pod's. An address without an interface is.
+		// Addresses of host interfaces do not belong to the pod. An address without an interface does.
 		if i := ip.Interface; i == nil || *i >= 0 && *i < len(current.Interfaces) && current.Interfaces[*i].Sandbox != "" {
 			ips = append(ips, ip.Address.IP)
 		}
