@@ -64,11 +64,11 @@ func mayRestartAll(c *v1.Container) bool {
 	})
 }
 
-// sinceRestart handles restarts of all containers of a pod in its current sandbox. It returns the number of these
-// restarts, including a restart that is due, a status without the containers from before the last restart, and the
-// containers from before that still run. The number of each container is in an annotation. Only the end of the newest
-// attempt makes a restart due: after an older attempt, the container was restarted alone, for a new image. The kubelet
-// removes the old containers instead, and with them their logs.
+// sinceRestart counts the restarts of all containers of a pod in its current sandbox, including a restart that is due.
+// since is the status without containers from before the last restart. old has those containers that still run. An
+// annotation of each container has the number of restarts before it. The exit code of an older attempt does not count:
+// the container was restarted alone, for a new image. The kubelet removes the old containers instead, and with them
+// their logs.
 func sinceRestart(p *v1.Pod, s *pod.Status) (restarts int, since *pod.Status, old []*pod.ContainerStatus) {
 	number := func(one *pod.ContainerStatus) int {
 		n, _ := strconv.Atoi(one.Annotations[pod.PodRestartsAnnotation])

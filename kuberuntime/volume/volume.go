@@ -169,9 +169,9 @@ func claimDir(dir string, group *int64) error {
 }
 
 // OwnClaims sets the group of the files in the pod's writable claims to its fsGroup, as the kubelet does when it mounts
-// a volume. With fsGroupChangePolicy OnRootMismatch, it skips a claim whose directory has the group. As with the
-// kubelet, a pod starts even if some files cannot be changed, for example files of other users when the caller is not
-// root. OwnClaims returns only errors of ctx.
+// a volume. With fsGroupChangePolicy OnRootMismatch, it skips a claim whose directory already has the group and mode.
+// As with the kubelet, a pod starts even if some files cannot be changed, for example files of other users when the
+// caller is not root. OwnClaims returns only errors of ctx.
 func (m *Maker) OwnClaims(ctx context.Context, p *v1.Pod) error {
 	group := p.Spec.SecurityContext.FSGroup
 	if group == nil {
