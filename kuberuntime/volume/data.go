@@ -174,13 +174,13 @@ func fill(root *os.Root, name string, want files, mode fs.FileMode, group *int64
 // own changes the group of a tree to the pod's fsGroup, like the kubelet's SetVolumeOwnership. It adds bits to the
 // modes, and new files inherit the group from their directory. It continues after an error and returns the first.
 // Containers may change a claim at the same time: own ignores removed files, and skips directories with a path that is
-// too long for the kernel.
+// too long for the kernel. The root comes last, because OnRootMismatch skips a tree with the right root.
 func own(ctx context.Context, root *os.Root, group int64, bits fs.FileMode) (failed error) {
 	err := fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err == nil {
+		if err == nil && name != "." {
 			err = ownEntry(root, name, group, bits)
 		}
 		if name == "." || !errors.Is(err, fs.ErrNotExist) {
@@ -191,6 +191,9 @@ func own(ctx context.Context, root *os.Root, group int64, bits fs.FileMode) (fai
 		}
 		return nil
 	})
+	if err == nil {
+		failed = cmp.Or(failed, ownEntry(root, ".", group, bits))
+	}
 	return cmp.Or(failed, err)
 }
 

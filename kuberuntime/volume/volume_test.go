@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -625,6 +626,42 @@ func TestClaimsGetTheGroup(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// ending is a context that ends after a number of looks at it.
+type ending struct {
+	context.Context
+	left int
+}
+
+func (e *ending) Err() error {
+	if e.left--; e.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestClaimAfterAnInterrupt: OnRootMismatch changes the files that an interrupted walk has left.
+func TestClaimAfterAnInterrupt(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i := range 5 {
+		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	group := int64(os.Getgid())
+	if err := ownClaim(&ending{t.Context(), 3}, dir, group, false); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: got %v", err)
+	}
+	if err := ownClaim(t.Context(), dir, group, false); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		if info, err := os.Stat(filepath.Join(dir, strconv.Itoa(i))); err != nil || info.Mode() != 0o660 {
+			t.Errorf("%d: got %v, %v", i, info, err)
+		}
 	}
 }
 
