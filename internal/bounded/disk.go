@@ -11,8 +11,10 @@ const (
 	unchecked = 32 << 20 // bytes to write before the first check
 	reserve   = 64 << 20 // bytes to keep free
 	files     = 1000     // inodes to keep free
-	perFile   = 4 << 10  // bytes that callers take for an entry
 )
+
+// PerFile is the number of bytes that callers take for an entry without content.
+const PerFile = 4 << 10
 
 // Disk keeps a copy from filling the disk. It checks the free space after 32 MiB and then whenever half of the
 // remaining space was used. The zero value is ready to use.
@@ -28,19 +30,25 @@ func (d *Disk) Take(f *os.File, n int) error {
 	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
 		return err
 	}
-	left := int64(st.Bavail)*int64(st.Bsize) - reserve //nolint:unconvert // the type differs between architectures
-	if left < int64(n) {
-		return fmt.Errorf("less than %d MiB are left on its disk", reserve>>20)
-	}
-	if st.Files > 0 { // some file systems have no limit
-		spare := int64(st.Ffree) - files //nolint:unconvert // as above
-		if spare <= 0 {
-			return fmt.Errorf("less than %d files can still be made on its disk", files)
-		}
-		left = min(left, spare*perFile)
+	left, err := room(&st)
+	if err == nil && left < int64(n) {
+		err = fmt.Errorf("less than %d MiB are left on its disk", reserve>>20)
 	}
 	d.allowed = d.written + left/2
-	return nil
+	return err
+}
+
+// room returns the number of bytes that may be written. File systems without a limit of inodes have 0 inodes, or the
+// greatest number of free ones.
+func room(st *unix.Statfs_t) (int64, error) {
+	left := int64(st.Bavail)*int64(st.Bsize) - reserve //nolint:unconvert // the type differs between architectures
+	if st.Files == 0 {
+		return left, nil
+	}
+	if st.Ffree < files {
+		return 0, fmt.Errorf("less than %d files can still be made on its disk", files)
+	}
+	return min(left, int64(min(st.Ffree-files, 1<<40))*PerFile), nil
 }
 
 // DiskWriter writes to a file until the disk is nearly full.

@@ -37,6 +37,27 @@ func TestDiskWriterLeavesRoom(t *testing.T) {
 	}
 }
 
+// TestRoomOfFiles: CephFS has no limit of inodes and says that -1 are free.
+func TestRoomOfFiles(t *testing.T) {
+	t.Parallel()
+	const space = 1 << 30
+	for name, tc := range map[string]struct {
+		all, free uint64
+		want      int64 // 0 for an error
+	}{
+		"no number": {0, 0, space - reserve},
+		"-1":        {5000, ^uint64(0), space - reserve},
+		"many":      {1 << 60, 1 << 55, space - reserve},
+		"some":      {1 << 20, files + 10, 10 * PerFile},
+		"too few":   {1 << 20, files - 1, 0},
+	} {
+		got, err := room(&unix.Statfs_t{Bsize: 4096, Bavail: space / 4096, Files: tc.all, Ffree: tc.free})
+		if got != tc.want || (err != nil) != (tc.want == 0) {
+			t.Errorf("%s: got %d, %v; want %d", name, got, err, tc.want)
+		}
+	}
+}
+
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }

@@ -133,7 +133,7 @@ func (u *unpacker) entry(h *tar.Header, body io.Reader) error {
 	if err := u.parents(path.Dir(name), h); err != nil {
 		return err
 	}
-	if err := u.disk.Take(u.top, smallest); err != nil {
+	if err := u.disk.Take(u.top, bounded.PerFile); err != nil {
 		return fmt.Errorf("%s: %w", u.o.path(name), err)
 	}
 	switch h.Typeflag {
@@ -166,7 +166,7 @@ func (u *unpacker) parents(dir string, h *tar.Header) error {
 	if err := u.parents(path.Dir(dir), h); err != nil {
 		return err
 	}
-	if err := u.disk.Take(u.top, smallest); err != nil {
+	if err := u.disk.Take(u.top, bounded.PerFile); err != nil {
 		return fmt.Errorf("%s: %w", u.o.path(dir), err)
 	}
 	if err := u.root.Mkdir(dir, 0o777); err != nil {
@@ -237,10 +237,7 @@ func (u *unpacker) file(h *tar.Header, name string, body io.Reader) error {
 	})
 }
 
-const (
-	block    = 64 << 10
-	smallest = 4 << 10 // disk space for an entry of any kind
-)
+const block = 64 << 10
 
 // copy writes holes in place of zeros, because a sparse file may be larger than the disk. It fails before the disk is
 // full.
