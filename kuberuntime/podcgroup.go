@@ -42,8 +42,11 @@ func noPodCgroup(why string) error { return field.Forbidden(field.NewPath("spec"
 func (s *syncing) checkPodCgroup(ctx context.Context) error {
 	for _, dir := range podCgroupDirs(s.m.o.Host, s.pod) {
 		entries, err := os.ReadDir(dir)
-		if err == nil && slices.ContainsFunc(entries, fs.DirEntry.IsDir) {
+		if slices.ContainsFunc(entries, fs.DirEntry.IsDir) {
 			return nil
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("look for the pod's sandbox in its cgroup: %w", err)
 		}
 	}
 	ctx = context.WithoutCancel(ctx)

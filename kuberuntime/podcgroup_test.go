@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/kube"
@@ -155,5 +156,26 @@ func TestPodCgroupOfAnEarlierProcess(t *testing.T) {
 	}
 	if pods, containers := f.stub.Left(); pods+containers != 0 {
 		t.Errorf("%d sandboxes and %d containers are left", pods, containers)
+	}
+}
+
+// TestPodCgroupOfARunningPod: a restart of one container does not end the others because the cgroup cannot be seen.
+func TestPodCgroupOfARunningPod(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	f := newFixture(t, func(o *Options) { o.Host.CgroupRoot, o.Host.CgroupV2 = root, true })
+	p, set := parse(t, `
+  containers: [{name: a, image: "busybox:1"}, {name: b, image: "busybox:1"}]
+`)
+	if _, err := f.Up(deadline(t), p, set, false); err != nil {
+		t.Fatal(err)
+	}
+	f.stub.Exit(f.status(t, p).Container("a").ID, 1)
+	p.Spec.Resources = &v1.ResourceRequirements{}
+	if r := f.SyncPod(t.Context(), p, set, f.status(t, p)); r.Err != nil {
+		t.Error(r.Err)
+	}
+	if b := f.status(t, p).Container("b"); b == nil || !b.Running() {
+		t.Errorf("got %v, want a running container", b)
 	}
 }

@@ -73,7 +73,9 @@ func (s *syncing) prepare(ctx context.Context) error {
 	if s.actions.CreateSandbox {
 		err = s.createSandbox(ctx)
 	}
-	if err == nil && s.pod.Spec.Resources != nil { // also for the sandbox of an earlier process, which may have been interrupted
+	// An earlier process may have been interrupted before the check. Containers show that the sandbox passed it.
+	checked := slices.ContainsFunc(s.status.Containers, func(c *pod.ContainerStatus) bool { return c.SandboxID == s.sandbox })
+	if err == nil && s.pod.Spec.Resources != nil && !checked {
 		err = s.checkPodCgroup(ctx)
 	}
 	if err != nil {
