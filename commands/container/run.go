@@ -168,7 +168,7 @@ func (r *runner) start(ctx context.Context) (err error) {
 	limit := cli.CancelTimeout(r.cancel)
 	if r.podRef == "" {
 		r.podID, err = cli.RunPod(ctx, r.conn, r.dirs, r.pod, r.handler, limit)
-		r.madePod = err == nil
+		r.madePod = r.podID != ""
 	} else {
 		err = r.joinPod(ctx)
 	}
