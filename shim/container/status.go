@@ -82,12 +82,16 @@ func (s *Service) status(ctx context.Context, m state.FoundContainer) (*runtimea
 // imageDetails shares the engine's answer with concurrent calls for the same image, because a list of containers asks
 // for many statuses at once. After the failure of another call, which may have been cancelled, it asks again.
 func (s *Service) imageDetails(ctx context.Context, id string) (image.InspectResponse, error) {
-	answer, err, shared := s.inspecting.Do(id, func() (any, error) { return s.Engine.ImageInspect(ctx, id) })
-	if err != nil && shared {
-		return s.Engine.ImageInspect(ctx, id)
+	select {
+	case answer := <-s.inspecting.DoChan(id, func() (any, error) { return s.Engine.ImageInspect(ctx, id) }):
+		if answer.Err != nil && answer.Shared {
+			return s.Engine.ImageInspect(ctx, id)
+		}
+		img, _ := answer.Val.(image.InspectResponse)
+		return img, answer.Err
+	case <-ctx.Done():
+		return image.InspectResponse{}, ctx.Err()
 	}
-	img, _ := answer.(image.InspectResponse)
-	return img, err
 }
 
 // user returns nil if the user of the first process is unknown.

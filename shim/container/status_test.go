@@ -57,3 +57,25 @@ func TestConcurrentStatusesInspectAnImageOnce(t *testing.T) {
 		})
 	}
 }
+
+// TestSharedInspectionKeepsTheCallersTime: a call ends by its own limit, although the inspection of another goes on.
+func TestSharedInspectionKeepsTheCallersTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		id := f.create(t, nil)
+		f.engine.Fail("ImageInspect", func(context.Context) error {
+			time.Sleep(time.Minute)
+			return nil
+		})
+		go func() { _, _ = f.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id}) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		if _, err := f.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id}); err == nil || time.Since(start) != time.Second {
+			t.Errorf("got %v after %s", err, time.Since(start))
+		}
+		time.Sleep(time.Minute) // the first call ends
+	})
+}
