@@ -274,7 +274,7 @@ func TestStopLeavesWhatDoesNotEnd(t *testing.T) {
 		answered <- err
 	}()
 	<-begun
-	if err := s.stop(10*time.Millisecond, 10*time.Millisecond); err == nil || !strings.Contains(err.Error(), "not answered all requests yet") {
+	if err := s.stop(10*time.Millisecond, 10*time.Millisecond); err == nil || !strings.Contains(err.Error(), "has not answered all requests") {
 		t.Errorf("got %v, want what was left", err)
 	}
 	<-s.abandoned
