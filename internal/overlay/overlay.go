@@ -137,16 +137,19 @@ func Whiteout(info fs.FileInfo) bool {
 	return ok && info.Mode()&fs.ModeCharDevice != 0 && st.Rdev == 0
 }
 
-// Opaque reports whether a directory hides the lower layers. Without root, overlayfs marks it in the user's namespace.
+// Opaque reports whether a directory hides the lower layers. overlayfs believes the attribute of the user's namespace,
+// which a container can set, only in mounts without root.
 func Opaque(l *os.Root, dir string) bool {
 	f, err := l.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	return slices.ContainsFunc([]string{"trusted.overlay.opaque", "user.overlay.opaque"}, func(name string) bool {
-		var value [1]byte
-		n, err := unix.Fgetxattr(int(f.Fd()), name, value[:])
-		return err == nil && n == 1 && value[0] == 'y'
-	})
+	name := "trusted.overlay.opaque"
+	if os.Geteuid() != 0 {
+		name = "user.overlay.opaque"
+	}
+	var value [1]byte
+	n, err := unix.Fgetxattr(int(f.Fd()), name, value[:])
+	return err == nil && n == 1 && value[0] == 'y'
 }
