@@ -25,7 +25,7 @@ const (
 	PreferRunning              // the running attempt, else the newest
 )
 
-// Last is the reference to the newest container or pod.
+// LastRef is the reference to the newest container or pod.
 const LastRef = "@last"
 
 type Query struct {

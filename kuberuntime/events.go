@@ -25,6 +25,7 @@ import (
 
 type Event struct {
 	Time      time.Time `json:"time"`
+	Until     time.Time `json:"until,omitzero"` // end of the grace period of a user's stop
 	Namespace string    `json:"namespace"`
 	Pod       string    `json:"pod"`
 	UID       string    `json:"uid"`

@@ -161,14 +161,15 @@ func managedPod(state *kuberuntime.PodState) output.ManagedPod {
 	return p
 }
 
-// RecordEnd records the command that has ended a running container since began, so that why does not report a crash.
-func RecordEnd(p *Printer, dirs pod.Dirs, conn *client.Conn, c *runtimeapi.Container, command string, began time.Time) {
+// RecordEnd records the command that ends a running container within the grace period after began, so that why does not
+// report a crash.
+func RecordEnd(p *Printer, dirs pod.Dirs, conn *client.Conn, c *runtimeapi.Container, command string, began time.Time, grace time.Duration) {
 	if conn.Remote() != "" || c.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return
 	}
 	labels, name := c.GetLabels(), c.GetMetadata().GetName()
 	err := kuberuntime.AppendStop(dirs, kuberuntime.Event{
-		Time: began, Namespace: labels[kube.LabelPodNamespace], Pod: labels[kube.LabelPodName], UID: labels[kube.LabelPodUID],
+		Time: began, Until: began.Add(grace), Namespace: labels[kube.LabelPodNamespace], Pod: labels[kube.LabelPodName], UID: labels[kube.LabelPodUID],
 		Container: name, ID: c.GetId(), Reason: kuberuntime.EventKilling, Message: "stopping container " + name + " for " + command,
 	})
 	if err != nil {

@@ -79,7 +79,7 @@ func (o *killOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 				return onlyOurShim(conn, "CRI cannot send "+o.signal, "kill -s "+signal+" "+id, "kill "+id+" "+signal)
 			}
 			if err == nil && (signal == "KILL" || signal == "TERM" || signal == "INT") {
-				cli.RecordEnd(printer, o.dirs, conn, c.Object, "crishim kill -s "+signal, began)
+				cli.RecordEnd(printer, o.dirs, conn, c.Object, "crishim kill -s "+signal, began, 0)
 			}
 			return err
 		},

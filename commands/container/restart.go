@@ -125,7 +125,7 @@ func (o *restartOptions) recreate(ctx context.Context, printer *cli.Printer, con
 	if _, err := conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: c.GetId(), Timeout: int64(math.Ceil(o.grace.Seconds()))}); cli.UnlessGone(err) != nil {
 		return cli.Join(err, remove())
 	}
-	cli.RecordEnd(printer, o.dirs, conn, c, "crishim restart", began)
+	cli.RecordEnd(printer, o.dirs, conn, c, "crishim restart", began, o.grace)
 	if _, err := conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id}); err != nil {
 		return cli.Join(fmt.Errorf("it is stopped, and its next attempt does not start: %w", err), remove())
 	}

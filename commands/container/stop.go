@@ -58,8 +58,8 @@ func (o *stopOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 			_, err := conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{
 				ContainerId: c.Object.GetId(), Timeout: int64(math.Ceil(o.grace.Seconds())),
 			})
-			if err == nil {
-				cli.RecordEnd(printer, o.dirs, conn, c.Object, "crishim stop", began)
+			if err == nil || ctx.Err() != nil { // after an interrupt the runtime goes on
+				cli.RecordEnd(printer, o.dirs, conn, c.Object, "crishim stop", began, o.grace)
 			}
 			return err
 		},

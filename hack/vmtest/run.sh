@@ -23,7 +23,7 @@ step() { # NAME COMMAND...
 tests() { # PACKAGE NAME...
   local package=$1 patterns
   printf -v patterns '|^%s$' "${@:2}"
-  install "bin/vm/${package//\//_}.test" /tmp/test
+  install "bin/vm/${package//\//_}.test" /tmp/test || return
   (cd "$package" && /tmp/test -test.v -test.timeout 1h -test.run "${patterns#|}") | grep -E '^ *--- |^(PASS|FAIL|panic)|_test.go:'
 }
 nothing_left() {

@@ -86,13 +86,6 @@ func (x explainer) running(c plan.ContainerView) (Finding, bool) {
 			Next: []string{"crishim logs TARGET", "crishim exec -it TARGET sh"},
 		}, true
 	}
-	if started := c.Status.StartedAt; c.Init && !c.Sidecar && x.f.At.Sub(started) > time.Minute {
-		return Finding{
-			Severity: Note, Code: codeNotReady, ID: c.Status.ID, Log: x.log(c),
-			Text: name + " was started " + Ago(x.f.At, started) + " and still runs: the other containers wait for the end of this init container",
-			Next: []string{"crishim logs TARGET", "crishim exec -it TARGET sh"},
-		}, true
-	}
 	attempts := d.Status.Attempts(name)
 	if len(attempts) > 1 && c.Status.RestartCount > 0 && !attempts[1].Succeeded() && x.f.At.Sub(c.Status.StartedAt) < recently {
 		f := x.ended(c, attempts[1])
@@ -105,15 +98,21 @@ func (x explainer) running(c plan.ContainerView) (Finding, bool) {
 		}
 		return f, true
 	}
-	kills, evidence := x.kills(c.Status)
-	if kills == 0 {
-		return Finding{}, false
+	if kills, evidence := x.kills(c.Status); kills > 0 {
+		return Finding{
+			Severity: Warning, Code: codeProcessKilled, ID: c.Status.ID, Evidence: evidence,
+			Text: fmt.Sprintf("%s runs, but the kernel ended %s in it because it was out of memory", name, times(kills, "a process", "processes")),
+			Next: []string{"crishim stats TARGET", "crishim exec TARGET ps"},
+		}, true
 	}
-	return Finding{
-		Severity: Warning, Code: codeProcessKilled, ID: c.Status.ID, Evidence: evidence,
-		Text: fmt.Sprintf("%s runs, but the kernel ended %s in it because it was out of memory", name, times(kills, "a process", "processes")),
-		Next: []string{"crishim stats TARGET", "crishim exec TARGET ps"},
-	}, true
+	if started := c.Status.StartedAt; c.Init && !c.Sidecar && x.f.At.Sub(started) > time.Minute {
+		return Finding{
+			Severity: Note, Code: codeNotReady, ID: c.Status.ID, Log: x.log(c),
+			Text: name + " was started " + Ago(x.f.At, started) + " and still runs: the other containers wait for the end of this init container",
+			Next: []string{"crishim logs TARGET", "crishim exec -it TARGET sh"},
+		}, true
+	}
+	return Finding{}, false
 }
 
 // ended explains an attempt that did not succeed. The text omits the container's name.
@@ -330,7 +329,8 @@ func (x explainer) journal(id, action string) (found *client.EngineEvent) {
 	return found
 }
 
-// userStop limits how long after a user's command the end of a container is its effect. A program may survive signals.
+// userStop limits how long after a user's command, or its grace period, the end of a container is its effect. A program
+// may survive signals.
 const userStop = 5 * time.Minute
 
 // eventsOf returns the events about an attempt of a container, from its start to the start of the next attempt.
@@ -349,7 +349,7 @@ func (x explainer) eventsOf(s *pod.ContainerStatus) []kuberuntime.Event {
 		switch {
 		case e.Container != s.Name:
 		case e.Reason == kuberuntime.EventKilling && e.ID != "": // by a user
-			if e.ID == s.ID && !e.Time.Before(s.StartedAt) && !s.FinishedAt.Before(e.Time) && s.FinishedAt.Sub(e.Time) < userStop {
+			if e.ID == s.ID && !e.Time.Before(s.StartedAt) && !s.FinishedAt.Before(e.Time) && s.FinishedAt.Before(slices.MaxFunc([]time.Time{e.Time, e.Until}, time.Time.Compare).Add(userStop)) {
 				events = append(events, e)
 			}
 		case e.Reason == kuberuntime.EventStarted && later == 0:

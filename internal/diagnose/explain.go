@@ -316,8 +316,8 @@ func Groups(findings []Finding) (groups [][]Finding) {
 	return groups
 }
 
-// volatile matches durations, and addresses with their ports.
-var volatile = lazyregexp.New(`\b([0-9.]+(ms|[smhd]))+\b|[0-9]+(\.[0-9]+){3}(:[0-9]+)?`)
+// volatile matches durations, and addresses with their ports, but no versions of images.
+var volatile = lazyregexp.New(`\b([0-9.]+(ms|[smhd]))+\b|(^|[^:.\w])[0-9]+(\.[0-9]+){3}(:[0-9]+)?`)
 
 // Place is Where without the container, because the text begins with it.
 func (f Finding) Place() string {

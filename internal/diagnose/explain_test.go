@@ -234,8 +234,18 @@ func TestVerdicts(t *testing.T) {
 		"waits for an init container": {recorded(-1, func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
 			p.Pod.Spec.InitContainers, p.Pod.Spec.Containers = p.Pod.Spec.Containers, []v1.Container{{Name: "app", Image: "app:1"}}
 		}), "note not-ready"},
-		"stopped by a user":            {recorded(137, userStopped(2*time.Minute)), "note stopped"},
-		"signalled long before":        {recorded(1, userStopped(time.Hour)), "error exited"},
+		"an init container runs again": {recorded(-1, func(_ *Facts, p *Pod, c *pod.ContainerStatus) {
+			p.Pod.Spec.InitContainers, p.Pod.Spec.Containers = p.Pod.Spec.Containers, []v1.Container{{Name: "app", Image: "app:1"}}
+			before := *c
+			before.ID, before.State, before.ExitCode, before.Reason, before.FinishedAt = otherID, runtimeapi.ContainerState_CONTAINER_EXITED, 3, "Error", now.Add(-2*time.Minute)
+			before.StartedAt, c.StartedAt, c.RestartCount = now.Add(-3*time.Minute), now.Add(-2*time.Minute), 1
+			p.Status.Containers = append(p.Status.Containers, &before)
+		}), "warning restarted"},
+		"stopped by a user":     {recorded(137, userStopped(2*time.Minute)), "note stopped"},
+		"signalled long before": {recorded(1, userStopped(time.Hour)), "error exited"},
+		"stopped with a long grace period": {recorded(137, userStopped(11*time.Minute), func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
+			p.Events[len(p.Events)-1].Until = now.Add(-time.Minute)
+		}), "note stopped"},
 		"ended before the user's stop": {recorded(1, userStopped(0)), "error exited"},
 		"stopped the time before":      {recorded(137, killing("", "stopping container main"), told("main", "Started", "", "")), "error ended-by-signal?"},
 		"without its sandbox":          {recorded(-1, func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Status.Sandboxes = nil }), "error sandbox-gone"},
@@ -348,6 +358,7 @@ func TestGroups(t *testing.T) {
 	for _, text := range []string{
 		"c exited with status 1 (Error) 5s ago; it starts again in 1m30s", "c exited with status 1 (Error) 61s ago; it starts again in 2m", "c exited with status 127 (Error) 5s ago",
 		"dial tcp 10.0.0.1:8080: refused", "dial tcp 10.0.0.22:80: refused", "pull image app:1", "pull image app:2", "host port 80 is taken", "host port 81 is taken",
+		"pull image app:1.2.3.4", "pull image app:1.2.3.5",
 	} {
 		findings = append(findings, Finding{Pod: "shop/web", Text: text})
 	}
@@ -355,7 +366,7 @@ func TestGroups(t *testing.T) {
 	for _, group := range Groups(findings) {
 		got = append(got, len(group))
 	}
-	if diff := cmp.Diff([]int{2, 1, 2, 1, 1, 1, 1}, got); diff != "" {
+	if diff := cmp.Diff([]int{2, 1, 2, 1, 1, 1, 1, 1, 1}, got); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -51,7 +51,7 @@ func Subdirs(path string) ([]string, error) {
 }
 
 // WritableLayers returns the sizes of the writable layers of containers, by id. Containers whose size the runtime does not
-// know are missing. Written fails if the runtime does not answer.
+// know are missing. WritableLayers fails if the runtime does not answer.
 func WritableLayers(ctx context.Context, conn *client.Conn, images *Images, ids []string) (map[string]uint64, error) {
 	sizes := make([]*uint64, len(ids))
 	var store *containerd.Store
@@ -122,7 +122,7 @@ func ReadGarbage(ctx context.Context, conn *client.Conn, items []kuberuntime.Gar
 			return nil, err
 		}
 	} else if _, ok := containerd.Open(ctx, conn.ImageClientConn()); ok && len(ids["container"]) > 0 {
-		g.images.active = map[string]string{} // Written then asks containerd, with the default snapshotter
+		g.images.active = map[string]string{} // WritableLayers then asks containerd, with the default snapshotter
 	}
 	written, err := WritableLayers(ctx, conn, g.images, ids["container"])
 	if err != nil {
