@@ -30,22 +30,21 @@ func (d *Disk) Take(f *os.File, n int) error {
 	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
 		return err
 	}
-	left, err := room(&st)
-	if err == nil && left < int64(n) {
-		err = fmt.Errorf("less than %d MiB are left on its disk", reserve>>20)
-	}
+	left, err := room(&st, int64(n))
 	d.allowed = d.written + left/2
 	return err
 }
 
-// room returns the number of bytes that may be written. File systems without a limit of inodes have 0 inodes, or the
-// greatest number of free ones.
-func room(st *unix.Statfs_t) (int64, error) {
+// room returns the number of bytes that may be written, and an error if n are too many. File systems without a limit of
+// inodes have 0 inodes, or the greatest number of free ones.
+func room(st *unix.Statfs_t, n int64) (int64, error) {
 	left := int64(st.Bavail)*int64(st.Bsize) - reserve //nolint:unconvert // the type differs between architectures
-	if st.Files == 0 {
+	switch {
+	case left < n:
+		return 0, fmt.Errorf("less than %d MiB are left on its disk", reserve>>20)
+	case st.Files == 0:
 		return left, nil
-	}
-	if st.Ffree < files {
+	case st.Ffree <= files:
 		return 0, fmt.Errorf("less than %d files can still be made on its disk", files)
 	}
 	return min(left, int64(min(st.Ffree-files, 1<<40))*PerFile), nil

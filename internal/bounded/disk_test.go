@@ -49,9 +49,9 @@ func TestRoomOfFiles(t *testing.T) {
 		"-1":        {5000, ^uint64(0), space - reserve},
 		"many":      {1 << 60, 1 << 55, space - reserve},
 		"some":      {1 << 20, files + 10, 10 * PerFile},
-		"too few":   {1 << 20, files - 1, 0},
+		"too few":   {1 << 20, files, 0},
 	} {
-		got, err := room(&unix.Statfs_t{Bsize: 4096, Bavail: space / 4096, Files: tc.all, Ffree: tc.free})
+		got, err := room(&unix.Statfs_t{Bsize: 4096, Bavail: space / 4096, Files: tc.all, Ffree: tc.free}, 64<<10)
 		if got != tc.want || (err != nil) != (tc.want == 0) {
 			t.Errorf("%s: got %d, %v; want %d", name, got, err, tc.want)
 		}
