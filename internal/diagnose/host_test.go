@@ -58,6 +58,12 @@ func TestKernelLog(t *testing.T) {
 			fmt.Sprintf(killed, "sh"), strings.Replace(fmt.Sprintf(killed, "sleep"), "7", "8", 1)), []oomKill{
 			{At: time.Unix(102, 0), Process: "sh", Pid: 7, Group: group, LimitOf: group, Usage: 16 << 20, Limit: 16 << 20, Resident: 128 << 10, All: true},
 		}},
+		"all of its cgroup, from a child": {record(6, "2000000", usage, strings.Replace(constraint(group, "sh"), "task_memcg="+group, "task_memcg="+group+"/init", 1), fmt.Sprintf(killed, "sh"), "Tasks in "+group+" are going to be killed due to memory.oom.group set"), []oomKill{
+			{At: time.Unix(102, 0), Process: "sh", Pid: 7, Group: group + "/init", LimitOf: group, Usage: 16 << 20, Limit: 16 << 20, Resident: 128 << 10, All: true},
+		}},
+		"all of a child": {record(6, "2000000", usage, constraint(group+"/init", "sh"), fmt.Sprintf(killed, "sh"), "Tasks in "+group+"/init are going to be killed due to memory.oom.group set"), []oomKill{
+			{At: time.Unix(102, 0), Process: "sh", Pid: 7, Group: group + "/init", LimitOf: group + "/init", Usage: 16 << 20, Limit: 16 << 20, Resident: 128 << 10},
+		}},
 		"an older kernel": {record(6, "0", "Task in "+group+" killed as a result of limit of /docker", "Memory cgroup out of memory: Killed process 9 (a b)"), []oomKill{
 			{At: time.Unix(100, 0), Process: "a b", Pid: 9, Group: group, LimitOf: "/docker"},
 		}},

@@ -3,6 +3,7 @@ package diagnose
 import (
 	"errors"
 	"os"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/crishim/crishim/internal/hostproc"
 	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
@@ -24,7 +26,7 @@ type oomKill struct {
 	Usage    uint64 // memory of that cgroup in bytes; 0 if not in the log
 	Limit    uint64
 	Resident uint64 // memory of the process
-	All      bool   // all processes of the cgroup were ended with it, by memory.oom.group
+	All      bool   // all processes of the container were ended with it, by memory.oom.group
 }
 
 // The kernel's lines about a kill, in order. The name of a process is the only text in them that a container chooses. It
@@ -76,7 +78,7 @@ func (l *kernelLog) record(text string) {
 	}
 	if m := allLine.FindStringSubmatch(line); m != nil && len(l.kills) > 0 {
 		last := &l.kills[len(l.kills)-1]
-		last.All = last.Group == m[1]
+		last.All = ownGroup(m[1]) && strings.HasPrefix(last.Group+"/", m[1]+"/")
 		return
 	}
 	m := killLine.FindStringSubmatch(line)
@@ -90,6 +92,11 @@ func (l *kernelLog) record(text string) {
 	}
 	kill.At = l.booted.Add(time.Duration(number(fields[2])) * time.Microsecond)
 	l.kills, l.last, l.usage = append(l.kills, kill), oomKill{}, [2]uint64{}
+}
+
+// ownGroup reports whether a cgroup is that of a whole container, not one above or below it.
+func ownGroup(group string) bool {
+	return hostproc.ContainerOf(group) != "" && hostproc.ContainerOf(path.Dir(group)) == ""
 }
 
 // kernelKills reads the kills in the kernel's log buffer.
