@@ -67,7 +67,7 @@ func (o *options) flags() *pflag.FlagSet {
 	flags.DurationVar(&o.nodeTimeout, "node-timeout", 0, "timeout of each node (default 1m, or 10m for what changes or runs something)")
 	flags.StringVar(&o.image, "image", "", "image of crishim for the pods (env CRISHIM_IMAGE, default "+defaultImage("VERSION")+")")
 	flags.BoolVar(&o.keep, "keep", false, "leave the pod for the next command line; the first without --keep removes it")
-	flags.BoolVar(&o.yes, "yes", false, "change several nodes without asking")
+	flags.BoolVar(&o.yes, "yes", false, "make the change on several nodes, not only show it")
 	flags.BoolVarP(&o.help, "help", "h", false, "show help")
 	o.config = genericclioptions.NewConfigFlags(false)
 	o.config.AddFlags(flags)

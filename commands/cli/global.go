@@ -44,7 +44,7 @@ func (p *parts) globalFlags() []urfave.Flag {
 		StringFlag(&n.hostsFile, flagHostsFile, "as --hosts with the lines of `FILE`"),
 		IntFlag(&n.parallel, flagParallel, "ask `N` endpoints at once"),
 		DurationFlag(&c.nodeTimeout, flagNodeTimeout, "timeout of each of several endpoints (default 1m, or 10m for what changes or runs something)"),
-		BoolFlag(&n.yes, flagYes, "change what is at several endpoints without asking"),
+		BoolFlag(&n.yes, flagYes, "make the change at several endpoints, not only show it"),
 		BoolFlag(new(bool), "version", "print crishim's own version", "v"),
 	}
 }
