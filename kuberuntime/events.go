@@ -65,8 +65,8 @@ const (
 	eventBandwidth       = "BandwidthNotLimited"
 )
 
-// LastFailure returns the event with the reason why a container does not start, or with "" why a pod has no containers.
-// It returns nil after later progress.
+// LastFailure returns the event with the reason why a container does not start, or nil after later progress. An empty
+// name selects all events of the pod, to explain why the pod has no containers.
 func LastFailure(events []Event, container string) *Event {
 	for i, e := range slices.Backward(events) {
 		switch {

@@ -17,7 +17,7 @@ import (
 type identity struct {
 	key  string
 	root string // the runtime's data root; "" if unknown
-	at   string // result of socketOf for the endpoint
+	at   string // path of the endpoint's socket without links in it, or the endpoint if it has none
 	// bridge reports whether the runtime's pods are on the engine's bridge.
 	bridge bool
 	config string // the runtime's configuration as JSON

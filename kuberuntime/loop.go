@@ -54,7 +54,7 @@ type Loop struct {
 	state     runtimeState
 	images    imageHistory
 	invalid   []byte // the list of manifests that was last written
-	origin    []byte // the directory's identity as last written
+	origin    []byte // content of originFile as last written
 	fresh     bool   // the directory was read again since workers were last updated
 	wg        sync.WaitGroup
 
@@ -63,7 +63,7 @@ type Loop struct {
 	live atomic.Pointer[map[string]bool]
 
 	mu       sync.Mutex        // one report at a time
-	reported map[string]string // problems
+	reported map[string]string // last text of each problem, "" after its end
 }
 
 // runtimeState records whether the runtime and its network are ready, like the kubelet's runtimeState.
@@ -467,8 +467,8 @@ func (l *Loop) collectImages(ctx context.Context) error {
 	return l.m.Collect(ctx, g)
 }
 
-// sources returns the pods that garbage collection may remove: pods of the directory that are neither wanted nor in the
-// runtime. Workers remove all other pods.
+// sources limits garbage collection to pods that sync created from the loop's directory. A pod counts as deleted if it
+// is not wanted, has no worker and is unknown to the runtime. Workers remove all other pods.
 func (l *Loop) sources() Sources {
 	return Sources{Dir: l.directory.path, Deleted: func(uid string) bool {
 		live := l.live.Load()

@@ -28,7 +28,7 @@ import (
 // PodState has facts about a pod that the runtime does not have: results of probes, and why and until when a container
 // waits for its start. The process that manages the pod (sync or apply) keeps it in the pod's directory.
 type PodState struct {
-	// Managed reports whether that process still runs. Otherwise only the reasons of the state are current.
+	// Managed reports whether the process that manages the pod still runs. Otherwise, only the reasons are current.
 	Managed    bool             `json:"-"`
 	Sandbox    string           `json:"sandbox,omitempty"` // id of the newest sandbox
 	Phase      v1.PodPhase      `json:"phase"`
@@ -297,7 +297,7 @@ func (m *Manager) lastState(own identity, uid string) (*PodState, error) {
 	return nil, nil
 }
 
-// kept returns the last state of a pod, before its present status.
+// kept returns the last written state of a pod, possibly from an earlier process.
 func (m *Manager) kept(uid string) *PodState {
 	m.states.mu.Lock()
 	defer m.states.mu.Unlock()
@@ -390,7 +390,7 @@ func (m *Manager) writeState(tracked *trackedPod) {
 	text, err := json.Marshal(state)
 	if err == nil && tracked.lock == nil {
 		tracked.lock, err = filelock.Try(stateLockPath(tracked.file))
-		if errors.Is(err, os.ErrNotExist) { // there is no directory
+		if errors.Is(err, os.ErrNotExist) { // the pod's directory is missing
 			err = nil
 		}
 	}

@@ -259,8 +259,8 @@ func (m *Manager) probeChanged(c probe.Change) {
 	}
 }
 
-// WatchProbes starts the probes of a pod's running containers, and stops the probes of ended containers, as AddPod and
-// CleanupPods of the kubelet's prober manager.
+// WatchProbes starts the probes of a pod's running containers, and stops the probes of ended containers, like AddPod
+// and CleanupPods of the kubelet's prober manager.
 func (m *Manager) WatchProbes(p *v1.Pod, status *pod.Status) {
 	running, kept := map[string]bool{}, m.kept(string(p.UID))
 	for _, c := range manifest.Containers(p) {

@@ -190,8 +190,8 @@ func restarts(c container) uint32 {
 	return containerAttempt(c)
 }
 
-// ofStatus returns the function for a cell with a value of the container's status. If dead is set, the cell is unknown
-// until the container has exited.
+// ofStatus returns a cell function that formats a container's status. If dead is set, the cell is unknown until the
+// container has exited.
 func ofStatus(dead bool, text func(*runtimeapi.ContainerStatus, Options) string) func(container, Options) string {
 	return func(c container, o Options) string {
 		s := o.Statuses[c.GetId()].GetStatus()

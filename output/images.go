@@ -59,7 +59,7 @@ func Images(w io.Writer, r *runtimeapi.ListImagesResponse, o Options) error {
 		ids: each(images, (*runtimeapi.Image).GetId), names: each(images, imageReference),
 		table: func(w io.Writer, o Options) error {
 			columns := slices.Clone(imageColumns)
-			for i, c := range columns { // with -o wide, columns that have a flag belong to the plain table
+			for i, c := range columns { // a column that its flag selects does not need -o wide
 				if c.name == "DIGEST" && o.Digests || c.name == "PINNED" && o.Pinned {
 					columns[i].wide = false
 				}

@@ -150,7 +150,7 @@ func QoS(p *v1.Pod) v1.PodQOSClass {
 	return v1.PodQOSBurstable
 }
 
-// oomScore returns the oom_score_adj of a container, as the kubelet's GetContainerOOMScoreAdjust. Containers that
+// oomScore returns the oom_score_adj of a container, like the kubelet's GetContainerOOMScoreAdjust. Containers that
 // request little memory are killed first.
 func oomScore(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 	const guaranteed, bestEffort = -997, 1000
@@ -215,7 +215,7 @@ func hugepageLimits(limits v1.ResourceList, sizes []int64) []*runtimeapi.Hugepag
 	sizes = slices.Clone(sizes)
 	for _, size := range slices.Sorted(maps.Keys(asked)) {
 		if !slices.Contains(sizes, size) {
-			sizes = append(sizes, size) // the runtime refuses a size that the host does not have
+			sizes = append(sizes, size) // not dropped, so that the runtime refuses a page size that the host lacks
 		}
 	}
 	var out []*runtimeapi.HugepageLimit

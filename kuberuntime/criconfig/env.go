@@ -100,8 +100,8 @@ func valueOf(data map[string][]byte, err error, key string, optional *bool) (str
 	return string(value), found, err
 }
 
-// expandKnown replaces $(NAME) by the value of the variable and $$ by $, as the kubelet's expansion package. References to
-// unknown variables are kept.
+// expandKnown replaces $(NAME) by the value of the variable and $$ by $, like the kubelet's expansion package.
+// References to unknown variables are kept.
 func expandKnown(s string, env []*runtimeapi.KeyValue) string {
 	out, _ := expand(s, env)
 	return out

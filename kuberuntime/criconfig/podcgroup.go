@@ -20,7 +20,7 @@ func CgroupParent(p *v1.Pod) string {
 // CgroupFile is a limit in a cgroup. Controller is empty with cgroup v2.
 type CgroupFile struct{ Controller, Name, Value string }
 
-// PodCgroup returns the limits of a pod's cgroup, as the kubelet's ResourceConfigForPod.
+// PodCgroup returns the limits of a pod's cgroup, like the kubelet's ResourceConfigForPod.
 func PodCgroup(p *v1.Pod, host Host) []CgroupFile {
 	limits, requests := p.Spec.Resources.Limits, p.Spec.Resources.Requests
 	cpuShares := shares(requests.Cpu().MilliValue())
@@ -55,7 +55,7 @@ func cpuQuota(limit resource.Quantity) int64 {
 	return max(limit.MilliValue()*quotaPeriod/1000, minQuota)
 }
 
-// limitOf returns the limit of a container, or else of its pod, as the kubelet's getCPULimit and getMemoryLimit.
+// limitOf returns the limit of a container, or else of its pod, like the kubelet's getCPULimit and getMemoryLimit.
 func limitOf(p *v1.Pod, c *v1.Container, name v1.ResourceName) resource.Quantity {
 	limit := c.Resources.Limits[name]
 	if limit.IsZero() && p.Spec.Resources != nil {

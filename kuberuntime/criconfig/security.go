@@ -35,7 +35,7 @@ func verifyNonRoot(p *v1.Pod, c *v1.Container, image ImageUser) error {
 	return fmt.Errorf("container %s has runAsNonRoot, and its image runs as root", c.Name)
 }
 
-// effective merges the pod's security context into a container's, as the kubelet's DetermineEffectiveSecurityContext.
+// effective merges the pod's security context into a container's, like the kubelet's DetermineEffectiveSecurityContext.
 func effective(p *v1.Pod, c *v1.Container) *v1.SecurityContext {
 	sc := &v1.SecurityContext{}
 	if c.SecurityContext != nil {

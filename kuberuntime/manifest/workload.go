@@ -151,7 +151,7 @@ func setKey(to *map[string]string, key, value string) {
 	(*to)[key] = value
 }
 
-// addPod adds the first pod of a workload.
+// addPod adds the first pod of a workload. replicate adds the others.
 func (p *parser) addPod(src Source, path string, w *Workload) {
 	if !p.checkText(src, "metadata.name", w.name, validation.IsDNS1123Subdomain) {
 		return

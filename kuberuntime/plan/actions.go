@@ -42,7 +42,7 @@ func (p Probes) result(containerID string, kind Kind) Result {
 	return p(containerID, kind)
 }
 
-// Reason is the reason why a container is killed. A probe can set its own grace period.
+// Reason is the reason why a container is killed. After a failed probe, the probe's own grace period applies, if set.
 type Reason string
 
 const (
@@ -122,9 +122,9 @@ func RestartCount(p *v1.Pod, last *pod.ContainerStatus) int {
 }
 
 // pastBackoffLimit returns why a Job's pod has exceeded its backoffLimit, or "" if it has not. Like the Job controller,
-// it adds up the restarts of all containers. With restartPolicy Never, all containers restart together, and it counts
-// the restarts of the pod. A last failure without a restart also counts. With Never, failures after which a container
-// restarts alone, by its own policy or rule, do not count.
+// it adds up the restarts of all containers. A failure of the newest attempt counts before its restart. With
+// restartPolicy Never, all containers restart together, so each joint restart counts once. Failures after which a
+// container restarts alone, by its own policy or rule, do not count with Never.
 func pastBackoffLimit(p *v1.Pod, s *pod.Status) string {
 	limit, ok := BackoffLimit(p)
 	if !ok {
@@ -342,9 +342,9 @@ func (c computation) killUnknown(container *v1.Container, status *pod.ContainerS
 	}
 }
 
-// verdict returns why a running container must be killed, or nil, and whether the container then restarts. A changed
-// image restarts the container under any restart policy. If some exit codes of the container restart all containers,
-// the step after its end decides.
+// verdict returns why a running container must be killed, or nil, and whether to start it again in the same step. A
+// changed image restarts the container under any restart policy. If some exit codes restart all containers, the next
+// Compute decides by the exit code.
 func (c computation) verdict(container *v1.Container, status *pod.ContainerStatus) (*Kill, bool) {
 	restart := Restartable(c.pod, container) && !mayRestartAll(container)
 	kill := &Kill{Status: status}

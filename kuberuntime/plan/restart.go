@@ -64,11 +64,11 @@ func mayRestartAll(c *v1.Container) bool {
 	})
 }
 
-// sinceRestart counts the restarts of all containers of a pod in its current sandbox, including a restart that is due.
-// since is the status without containers from before the last restart. old has those containers that still run. An
-// annotation of each container has the number of restarts before it. The exit code of an older attempt does not count:
-// the container was restarted alone, for a new image. The kubelet removes the old containers instead, and with them
-// their logs.
+// sinceRestart counts how often all containers of a pod were restarted together in its current sandbox, including a
+// restart that is due. since is the status without the containers that were created before the last such restart. old
+// has the omitted containers that may still run. PodRestartsAnnotation of a container has the count at its creation.
+// Only the exit code of a newest attempt makes a restart due: after an older attempt with such a code, the container
+// was restarted alone, for a new image. The kubelet removes the old containers instead, and with them their logs.
 func sinceRestart(p *v1.Pod, s *pod.Status) (restarts int, since *pod.Status, old []*pod.ContainerStatus) {
 	number := func(one *pod.ContainerStatus) int {
 		n, _ := strconv.Atoi(one.Annotations[pod.PodRestartsAnnotation])
@@ -117,8 +117,8 @@ func restartsAfter(p *v1.Pod, c *v1.Container, ended *pod.ContainerStatus) bool 
 	return true
 }
 
-// initRestarts reports whether a failed init container restarts. The exit code may be 0 if the kernel has killed only a
-// child process.
+// initRestarts reports whether a failed init container restarts. Exit code 0 counts as 137, because the kernel may have
+// killed only a child process when memory ran out.
 func initRestarts(p *v1.Pod, c *v1.Container, status *pod.ContainerStatus) bool {
 	const killed = 137
 	ended := *status

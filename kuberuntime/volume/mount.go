@@ -211,7 +211,7 @@ func openBeneath(volume, sub string) (int, error) {
 			if link, err = filepath.Rel(base, link); err != nil {
 				return -1, err
 			}
-			back(1) // walk from the volume, where .. is refused
+			back(1) // start again at the top of the volume, where a leading .. is refused
 		}
 		rest = append(strings.Split(link, "/"), rest...)
 	}
@@ -234,8 +234,8 @@ func openStep(at int, name string, root int) (int, error) {
 }
 
 // makeSub creates a directory with the mode of the volume, regardless of the umask, so that users other than root can
-// also write to it. A container may replace the new directory before its mode is set. makeSub then changes only a
-// directory that belongs to its own user.
+// also write to it. A container may replace the new directory before its mode is set, so makeSub sets the mode only of
+// a directory that crishim's user owns.
 func makeSub(at int, name string, root int) error {
 	var volume, made unix.Stat_t
 	if err := unix.Fstat(root, &volume); err != nil {
