@@ -115,7 +115,7 @@ func (c Candidate) Hint() string {
 type Known struct {
 	Name       string // usual runtime at this socket
 	Path       string
-	Containerd bool // may be the containerd of a Docker engine
+	Containerd bool // a containerd that may serve only Docker
 }
 
 func KnownSockets() []Known {

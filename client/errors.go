@@ -55,7 +55,7 @@ const (
 	// registryUnavailable is the prefix of a runtime's message if the registry did not answer a pull. CRI uses the same
 	// gRPC code as for a runtime that does not answer.
 	registryUnavailable = "RegistryUnavailable: "
-	// containerdUnreachable is containerd's prefix for the same failure. containerd has no code for it.
+	// containerdUnreachable begins containerd's message if the registry did not answer. Its gRPC code does not tell.
 	containerdUnreachable = "failed to do request: "
 )
 
@@ -192,7 +192,7 @@ func IsRefused(err error) bool {
 	return slices.ContainsFunc(refusals, func(refusal string) bool { return strings.Contains(text, refusal) })
 }
 
-// operations names calls in the user's words, if the method name does not read that way.
+// operations describes calls to users. Any other call is described by the words of its method name.
 var operations = map[string]string{
 	"Version":                  "ask for the version",
 	"Status":                   "ask for the runtime's status",

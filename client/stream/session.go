@@ -242,8 +242,8 @@ func (x *session) startInput(ch *channels) (cancelreader.CancelReader, chan erro
 	return in, end
 }
 
-// sendInput copies until the input ends, which it forwards as a half-close, or until the remote side stops reading. The
-// status then has the reason.
+// sendInput copies the input and forwards its end as a half-close. It returns nil if the remote side stops reading,
+// because the command's status has the reason.
 func (x *session) sendInput(in io.Reader, to io.WriteCloser) error {
 	var keys detachScanner
 	if x.TTY {

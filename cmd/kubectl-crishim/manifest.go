@@ -154,7 +154,7 @@ func socketOf(node *corev1.Node, named string) string {
 	return client.KnownSocket("containerd")
 }
 
-// pendingReason returns the reason why a pod does not run from its events, conditions and containers.
+// pendingReason finds in events, conditions and containers why a pod does not run.
 func pendingReason(pod *corev1.Pod, events []corev1.Event) string {
 	for i := len(events) - 1; i >= 0; i-- {
 		if e := events[i]; e.Type == corev1.EventTypeWarning {

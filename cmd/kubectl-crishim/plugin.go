@@ -239,7 +239,7 @@ func (p *plugin) openPods(ctx context.Context) (err error) {
 	return err
 }
 
-// on returns a pod on a node whose rights, socket and mounts suffice for a command line.
+// on returns a pod for a command line on a node. It reuses a pod whose rights, socket and mounts suffice.
 func (p *plugin) on(ctx context.Context, node string, line cli.NodeLine) (*opened, error) {
 	p.mu.Lock()
 	for _, o := range p.opened[node] {

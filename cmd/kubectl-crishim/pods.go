@@ -40,7 +40,7 @@ type pods struct {
 	namespace string
 	owner     string
 	process   string
-	say       func(error) // shows the reason for waiting on a terminal
+	say       func(error) // tells a user at a terminal why a pod waits
 	warn      func(error) // may be called concurrently
 
 	standing map[string]*corev1.Pod   // pods of the DaemonSet by node
@@ -96,7 +96,7 @@ func (p *pods) classify(pod *corev1.Pod) {
 	case ours && (over(pod) != "" || !kept && proctree.HasEnded(pod.Annotations[annotationProcess])):
 		p.remove(pod.Name, pod.UID)
 	case hasExpired(pod):
-		p.background.Go(func() { _ = p.delete(pod.Name, pod.UID) }) // fails if only its creator may delete it
+		p.background.Go(func() { _ = p.delete(pod.Name, pod.UID) }) // may be forbidden for another user's pod
 	case ours && kept && isRunning(pod) && hasRuntime(pod):
 		p.kept[node] = append(p.kept[node], pod)
 	}
@@ -110,7 +110,7 @@ func isRunning(pod *corev1.Pod) bool {
 	})
 }
 
-// hasExpired reports whether any user's pod has ended after its deadline, so that no command waits for it.
+// hasExpired reports whether a pod has ended and its deadline has passed, so that no user's command still waits for it.
 func hasExpired(pod *corev1.Pod) bool {
 	life := pod.Spec.ActiveDeadlineSeconds
 	return over(pod) != "" && life != nil && time.Since(pod.CreationTimestamp.Time) > time.Duration(*life)*time.Second
@@ -346,7 +346,7 @@ func (p *pods) end() {
 // identity returns ids of the user and of this process. The user's id is valid on this machine until the next boot. A
 // pod whose process has ended is a leftover.
 func identity() (owner, process string) {
-	scope := cmp.Or(proctree.Scope(), rand.String(20)) // a random scope matches no pod of an earlier process
+	scope := cmp.Or(proctree.Scope(), rand.String(20)) // without a scope, no earlier pod counts as this user's
 	if self, err := proctree.Find(os.Getpid()); err == nil {
 		process = self.Mark()
 	}

@@ -44,7 +44,7 @@ type OnNode struct {
 	Logs    bool   // reads or writes log files
 }
 
-// OnNodes returns the properties of a verb on nodes.
+// OnNodes returns how a verb runs on the nodes of a cluster.
 func OnNodes(verb string) OnNode {
 	switch verb {
 	case "ps", "pods", "images", "inspect", "inspectp", "inspecti", "stats", "statsp", "metricsp", "metricdescs",

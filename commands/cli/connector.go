@@ -308,7 +308,7 @@ func (c *Connector) within(ctx context.Context, do func(context.Context) error) 
 	return late
 }
 
-// withinOne is within for the only node. It adds the node's name to a timeout.
+// withinOne runs do with the time limit of the only node, and names the node in a timeout.
 func (c *Connector) withinOne(ctx context.Context, do func(context.Context) error) error {
 	err := c.within(ctx, do)
 	if late := (*lateError)(nil); errors.As(err, &late) {

@@ -65,7 +65,7 @@ func (f *ImageFilter) Images(ctx context.Context, conn *client.Conn) ([]*runtime
 	return f.Choose(res.GetImages())
 }
 
-// Choose applies the filter to images, except for labels.
+// Choose applies the filter without its labels, for which ByLabel needs a request per image.
 func (f *ImageFilter) Choose(images []*runtimeapi.Image) (_ []*runtimeapi.Image, err error) {
 	slices.SortStableFunc(images, func(a, b *runtimeapi.Image) int { return strings.Compare(ImageName(a), ImageName(b)) })
 	images = slices.DeleteFunc(images, func(i *runtimeapi.Image) bool { return f.Ref != "" && !isNamed(i, f.Ref) })

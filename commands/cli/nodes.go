@@ -212,8 +212,8 @@ func runThere(ctx context.Context, args []string, in *Invocation, c *Connector) 
 
 // streamsThere returns streams that show a node's output as data of that node. Standard error has the node before each
 // line, or in the JSON of --error-format, so that no line looks like crishim's own message. On a terminal the result
-// keeps its colours and no other control character. Logs are written as without a cluster, because a part of them is
-// on standard error.
+// keeps its colours and no other control character. The verb logs adds no node, because its standard error is part of
+// the log.
 func streamsThere(args []string, in *Invocation, node string) (streams stream.Streams, flush func() error) {
 	p, logs := in.Printer, in.line.Verb == "logs"
 	streams = stream.Streams{In: in.In, Out: p.Out, Err: p.Err}

@@ -20,7 +20,7 @@ func Run(ctx context.Context, args []string, p *Process, groups []Group) int {
 	ctx, signals := watchSignals(ctx, p.Exit)
 	defer signals.stop()
 
-	left := new(atomic.Bool) // the client of a command line in a pod has gone
+	left := new(atomic.Bool) // kubectl-crishim has disconnected from this process in a pod
 	switch firstWord(args) {
 	case kube.IdleWord:
 		return idle(ctx, p)

@@ -170,7 +170,7 @@ func (o *logsOptions) noteEnd(ctx context.Context, printer *cli.Printer, conn *c
 	res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId()})
 	s := res.GetStatus()
 	if err != nil || s.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || s.GetExitCode() == 0 {
-		return // the log shows everything
+		return
 	}
 	text := fmt.Sprintf("container %s exited with status %d", cli.ContainerName(c), s.GetExitCode())
 	if s.GetReason() != "" {

@@ -70,7 +70,7 @@ type logWriter struct {
 	left               int64 // bytes; below 0: no limit
 	wrote              int64
 	pending            lines
-	colors             map[cli.ContainerPath]int // of the prefixes on a terminal, by the order of their first lines
+	colors             map[cli.ContainerPath]int // of a container's prefix on a terminal, chosen at its first line
 }
 
 // entry writes one entry, or waits for the end of its line.

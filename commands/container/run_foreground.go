@@ -167,7 +167,7 @@ func (e *earlyOutput) show() error {
 	e.shown = true
 	var broken error // error of the output
 	var last byte
-	_ = e.log(func(entry logfile.Entry) error { // best effort
+	_ = e.log(func(entry logfile.Entry) error { // an unreadable log does not end the session
 		text := entry.Text
 		if e.raw && len(text) > 0 {
 			text, last = returned(text, last), text[len(text)-1]

@@ -115,7 +115,7 @@ func containerUsages(before, after []*runtimeapi.ContainerStats, more cli.Extras
 	return usages
 }
 
-// nameUsages sets the pods of containers without a kubelet's labels, if the view shows pods.
+// nameUsages adds the pod to the stats of each container without a kubelet's labels, if the view shows pods.
 func (o *statsOptions) nameUsages(ctx context.Context, conn *client.Conn, usages []output.Usage) error {
 	v := o.View
 	isPod := func(column string) bool { return strings.EqualFold(strings.Trim(column, " -"), "pod") }

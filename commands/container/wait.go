@@ -175,8 +175,8 @@ func (o *waitOptions) one(ctx, limit context.Context, printer *cli.Printer, conn
 	return printer.Say("%d", w.code)
 }
 
-// until calls ask once, after each event and at intervals, until it is done or limit ends. Requests use ctx without a
-// timeout: a timeout would fail the request in flight.
+// until repeats ask after each event and at intervals, until it is done or limit ends. Requests use ctx, because the
+// end of limit would fail a request in flight.
 func (o *waitOptions) until(ctx, limit context.Context, what string, ask func() (done bool, now string, err error)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -185,7 +185,7 @@ func (o *waitOptions) until(ctx, limit context.Context, what string, ask func() 
 		if err != nil || done {
 			return err
 		}
-		// At first the runtime may not have refused events yet.
+		// The first interval is short, because the runtime may still refuse to send events.
 		timer.Reset(o.listening)
 		if first || o.events.ended.Load() {
 			timer.Reset(o.polling)

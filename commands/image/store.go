@@ -23,7 +23,7 @@ import (
 
 // store reads and writes the images of a runtime.
 type store interface {
-	// save calls write with images.
+	// save calls write with images that are readable until write returns.
 	save(ctx context.Context, images []string, o imagefile.Options, write func([]imagefile.Image) error) error
 	// load stores images, and returns them with their names in the runtime.
 	load(ctx context.Context, images []imagefile.Image) ([]imagefile.Image, error)

@@ -182,7 +182,7 @@ func (p *page) painted(nameTone output.Tone, name string, valueTone output.Tone,
 	p.text.WriteString(text)
 }
 
-// write writes a value after before. Further lines are indented to its column.
+// write writes before and value, and indents further lines to the column of value.
 func (p *page) write(before, value string) {
 	lines := []string{output.Sanitize(value)}
 	if room := p.width - len(before); p.width > 0 && room > 20 {
@@ -361,7 +361,7 @@ func (p *page) probes(d *kuberuntime.Description, c plan.ContainerView) {
 	p.line("Ready", "%s", text)
 }
 
-// shownEvents is the number of the last events of a description.
+// shownEvents limits a description to the last events.
 const shownEvents = 15
 
 func (p *page) events(events []kuberuntime.Event) {

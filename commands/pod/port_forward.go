@@ -164,7 +164,7 @@ func portsOf(ctx context.Context, conn *client.Conn, pod string) (known []contai
 	for _, c := range res.GetContainers() {
 		var list []containerPort
 		text := c.GetAnnotations()[kube.AnnotationPorts]
-		if c.GetPodSandboxId() != pod || json.Unmarshal([]byte(text), &list) != nil { // another tool's text, without known names
+		if c.GetPodSandboxId() != pod || json.Unmarshal([]byte(text), &list) != nil { // another tool wrote the annotation
 			continue
 		}
 		known = append(known, slices.DeleteFunc(list, func(p containerPort) bool { return p.ContainerPort == 0 })...)

@@ -49,7 +49,7 @@ func (o *statspOptions) run(ctx context.Context, printer *cli.Printer, conn *cli
 	}
 	warned := map[string]bool{}
 	o.unmeasured = func(pods []string, err error) {
-		pods = slices.DeleteFunc(pods, func(pod string) bool { return warned[pod] }) // warn once, not on each page
+		pods = slices.DeleteFunc(pods, func(pod string) bool { return warned[pod] }) // once per pod, not at each refresh
 		for _, pod := range pods {
 			warned[pod] = true
 		}
@@ -87,7 +87,7 @@ func (o *statspOptions) list(ctx context.Context, conn *client.Conn, filter *run
 
 // oneByOne asks for the stats of each pod after the list call has failed. containerd 1.6 fails the whole list if one pod
 // has no cgroup of its own. oneByOne warns about such a pod and, for people, shows the sums of its containers. If no pod
-// has stats, it returns failed for machine formats and for runtimes without the call.
+// has stats, machine formats and runtimes without the call get the error of the list call.
 func (o *statspOptions) oneByOne(ctx context.Context, conn *client.Conn, statsFilter *runtimeapi.PodSandboxStatsFilter, ids []string, failed error) ([]*runtimeapi.PodSandboxStats, error) {
 	pods, err := (&cli.Filter{ID: statsFilter.GetId(), In: o.Filter.In, Selector: o.Filter.Selector, State: "ready"}).Pods(ctx, conn)
 	if err != nil {

@@ -96,7 +96,7 @@ type unpacker struct {
 	dirs []*tar.Header // unpacked directories; finish sets their mode and time
 	seen map[string]int
 
-	names bounded.Budget // for dirs
+	names bounded.Budget // memory left for dirs
 	disk  bounded.Disk
 }
 

@@ -79,7 +79,7 @@ func belongs(process *os.Root, pid int, own func(groups string) bool) error {
 	for _, own := range []string{"/proc/self/ns/mnt", "/proc/1/ns/mnt"} {
 		other, err := os.Readlink(own)
 		if errors.Is(err, fs.ErrPermission) {
-			continue // crishim runs in a container and may not inspect the machine's processes
+			continue // in a container, crishim has no permission for the machine's pid 1
 		}
 		if err != nil {
 			return err
