@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -14,13 +15,38 @@ import (
 // TestTypes compares the declared types with those of Kubernetes.
 func TestTypes(t *testing.T) {
 	t.Parallel()
-	sameFields(t, "Job", reflect.TypeFor[batchJob](), reflect.TypeFor[batchv1.Job]())
-	sameFields(t, "CronJob", reflect.TypeFor[cronJob](), reflect.TypeFor[batchv1.CronJob]())
-	sameFields(t, "RuntimeClass", reflect.TypeFor[RuntimeClass](), reflect.TypeFor[nodev1.RuntimeClass]())
+	for _, diff := range slices.Concat(
+		differences("Job", reflect.TypeFor[batchJob](), reflect.TypeFor[batchv1.Job]()),
+		differences("CronJob", reflect.TypeFor[cronJob](), reflect.TypeFor[batchv1.CronJob]()),
+		differences("RuntimeClass", reflect.TypeFor[RuntimeClass](), reflect.TypeFor[nodev1.RuntimeClass]()),
+	) {
+		t.Error(diff)
+	}
 }
 
-func sameFields(t *testing.T, path string, ours, theirs reflect.Type) {
-	t.Helper()
+// TestDifferences checks that the elements of slices and maps are compared.
+func TestDifferences(t *testing.T) {
+	t.Parallel()
+	type ours struct {
+		List []struct {
+			Key int `json:"key"`
+		} `json:"list"`
+		Map map[string][]int `json:"map"`
+	}
+	type theirs struct {
+		List []struct {
+			Key string `json:"key"`
+		} `json:"list"`
+		Map map[string][]string `json:"map"`
+	}
+	want := []string{"x.list[].key is a int, want string", "x.map[][] is a int, want string"}
+	if got := differences("x", reflect.TypeFor[ours](), reflect.TypeFor[theirs]()); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// differences describes how the JSON of two types differs.
+func differences(path string, ours, theirs reflect.Type) (out []string) {
 	for ours.Kind() == reflect.Pointer {
 		ours = ours.Elem()
 	}
@@ -28,20 +54,25 @@ func sameFields(t *testing.T, path string, ours, theirs reflect.Type) {
 		theirs = theirs.Elem()
 	}
 	if ours == theirs || ours == reflect.TypeFor[json.RawMessage]() {
-		return
+		return nil
 	}
 	if ours.Kind() != theirs.Kind() {
-		t.Errorf("%s is a %s, want %s", path, ours, theirs)
+		return []string{fmt.Sprintf("%s is a %s, want %s", path, ours, theirs)}
 	}
-	if ours.Kind() != reflect.Struct {
-		return
+	switch ours.Kind() {
+	case reflect.Slice, reflect.Map:
+		return differences(path+"[]", ours.Elem(), theirs.Elem())
+	case reflect.Struct:
+	default:
+		return nil
 	}
 	our, their := jsonFields(ours), jsonFields(theirs)
-	if a, b := slices.Sorted(maps.Keys(our)), slices.Sorted(maps.Keys(their)); !slices.Equal(a, b) {
-		t.Errorf("%s has the fields %q, want %q", path, a, b)
-		return
+	names := slices.Sorted(maps.Keys(our))
+	if want := slices.Sorted(maps.Keys(their)); !slices.Equal(names, want) {
+		return []string{fmt.Sprintf("%s has the fields %q, want %q", path, names, want)}
 	}
-	for name := range our {
-		sameFields(t, path+"."+name, our[name], their[name])
+	for _, name := range names {
+		out = append(out, differences(path+"."+name, our[name], their[name])...)
 	}
+	return out
 }
