@@ -54,11 +54,11 @@ func (o *stopOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 		What: "running container", Doing: "stopping",
 		Would: func(c cli.ContainerTarget) string { return "Would stop " + c.Called() },
 		Do: func(printer *cli.Printer, c cli.ContainerTarget) error {
-			began := printer.Now()
+			began, asked := printer.Now(), ctx.Err() == nil
 			_, err := conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{
 				ContainerId: c.Object.GetId(), Timeout: int64(math.Ceil(o.grace.Seconds())),
 			})
-			if err == nil || ctx.Err() != nil { // after an interrupt the runtime goes on
+			if err == nil || asked && ctx.Err() != nil { // after an interrupt the runtime goes on
 				cli.RecordEnd(printer, o.dirs, conn, c.Object, "crishim stop", began, o.grace)
 			}
 			return err
