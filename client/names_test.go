@@ -165,7 +165,7 @@ func TestPodNames(t *testing.T) {
 		{"name in two namespaces", client.Query{Ref: "web"}, "", codes.FailedPrecondition, `"web" is ambiguous: 2 pods match`},
 		{"with namespace", client.Query{Ref: "prod/web"}, "prod/web", 0, ""},
 		{"sandboxes of one pod", client.Query{Ref: "box"}, "box 1", 0, ""},
-		{"made anew", client.Query{Ref: "set-0", Want: client.RunningAttempt}, "set new", 0, ""},
+		{"recreated", client.Query{Ref: "set-0", Want: client.RunningAttempt}, "set new", 0, ""},
 		{"twins", client.Query{Ref: "prod/twin"}, "", codes.FailedPrecondition, "is ambiguous: 2 pods match"},
 		{"dead", client.Query{Ref: "job"}, "job", 0, ""},
 		{"dead, but wanted ready", client.Query{Ref: "job", Want: client.RunningAttempt}, "", codes.FailedPrecondition, "is not ready"},

@@ -45,7 +45,7 @@ func NewSync(in *cli.Invocation) *cli.Verb {
 		Usage:     "keep the pods of a directory of manifests running",
 		ArgsUsage: "DIR",
 		Args:      cli.CompleteFiles,
-		Description: cli.WithExamples("Creates, changes and deletes pods as their manifests in the directory appear, change and disappear. Probes containers, restarts those that end, rotates logs and removes garbage. "+
+		Description: cli.WithExamples("Creates, changes and deletes pods as their manifests in the directory appear, change and disappear. Probes containers, restarts ended ones, rotates logs and removes garbage. "+
 			"Ctrl-C ends sync and leaves the pods running; the next sync adopts them.",
 			"crishim sync /etc/crishim/pods", "crishim sync --once --wait pods/"),
 		Flags: slices.Concat([]urfave.Flag{

@@ -33,7 +33,7 @@ func NewWho(in *cli.Invocation) *cli.Verb {
 		ArgsUsage: "PID|PORT...",
 		Args:      cli.CompleteNothing,
 		Description: cli.WithExamples("A number is a process, or a port where there is no such process; :8080 and 8080/udp are ports. Ports are looked for in every network namespace,\n"+
-			"and among those that are forwarded to pods. A process outside containers is shown with its systemd unit.\n"+
+			"and among the ports that are forwarded to pods. A process outside containers is shown with its systemd unit.\n"+
 			"`crishim ps -o wide` shows the processes of containers. `fuser -v PATH` shows the processes that use a file.",
 			"crishim who 1", "crishim who :8080 53/udp", "crishim who -o json 1"),
 		Flags: o.ListFlags(output.OwnerColumns),

@@ -28,7 +28,7 @@ func NewPods(in *cli.Invocation) *cli.Verb {
 	o := &podsOptions{dirs: in.PodDirs()}
 	return &cli.Verb{
 		Usage: "list pods",
-		Description: cli.WithExamples("Pod sandboxes in every state, newest first. READY counts running containers; in pods of sync and apply, ready ones (?: nothing probes them now). STATE is the state of the pod, SANDBOX that of its sandbox. "+
+		Description: cli.WithExamples("Pod sandboxes in every state, newest first. READY counts running containers; in pods of sync and apply, ready ones (?: nothing probes them now). STATE is the state of the pod, SANDBOX the state of its sandbox. "+
 			"CRI does not mark init containers: a container that succeeded before another was created is not counted.",
 			"crishim pods", "crishim pods --state ready -q", "crishim pods -n kube-system -o wide"),
 		Flags: slices.Concat(o.view.ListFlags(output.PodColumns), o.filter.PodFlags(in), []urfave.Flag{

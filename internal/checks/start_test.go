@@ -17,7 +17,7 @@ import (
 // of the heap and each page of the program that is touched is a page fault.
 const (
 	maxPackages = 322       // of 319
-	maxBytes    = 2_000_000 // of 1,979,000
+	maxBytes    = 2_050_000 // of 1,963,000 to 2,009,000, by the environment
 	maxFaults   = 1_700     // of 1,450 to 1,550
 )
 

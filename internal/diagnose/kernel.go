@@ -94,7 +94,7 @@ func (l *kernelLog) record(text string) {
 	l.kills, l.last, l.usage = append(l.kills, kill), oomKill{}, [2]uint64{}
 }
 
-// ownGroup reports whether a cgroup is that of a whole container, not one above or below it.
+// ownGroup reports whether a cgroup belongs to a container as a whole, neither to its pod nor to a child of the container.
 func ownGroup(group string) bool {
 	return hostproc.ContainerOf(group) != "" && hostproc.ContainerOf(path.Dir(group)) == ""
 }

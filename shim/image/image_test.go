@@ -155,7 +155,7 @@ func TestPullIntoTheContainerdStore(t *testing.T) {
 	})
 }
 
-// TestPullThatHangsAfterItsDownloads checks that an engine that never ends a pull does not hold it for ever.
+// TestPullThatHangsAfterItsDownloads checks that a pull ends although the engine never ends it.
 func TestPullThatHangsAfterItsDownloads(t *testing.T) {
 	t.Parallel()
 	for _, status := range []string{"Extracting", downloaded} {

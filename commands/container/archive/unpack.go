@@ -102,7 +102,7 @@ type unpacker struct {
 
 const (
 	maxNames  = 512 << 20 // bytes in memory for directories
-	perHeader = 512       // bytes in memory for a directory besides its name
+	perHeader = 512       // bytes in memory for a directory, in addition to its name
 )
 
 // maxName is the longest path of Linux. Names in tar may be longer.

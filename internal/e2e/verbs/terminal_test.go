@@ -97,9 +97,9 @@ func (p *terminalTest) termios() unix.Termios {
 
 func (p *terminalTest) eventually(what string, ok func() bool) {
 	p.t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			p.t.Fatalf("%s: not within a minute; on the screen: %q", what, p.screen.String())
+			p.t.Fatalf("%s: not within 20 seconds; on the screen: %q", what, p.screen.String())
 		}
 	}
 }
@@ -129,7 +129,7 @@ func (p *terminalTest) ends(code int) {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(time.Minute):
+	case <-time.After(20 * time.Second):
 		p.t.Fatalf("it goes on; on the screen: %q", p.screen.String())
 	}
 	if got := p.cmd.ProcessState.ExitCode(); got != code {
