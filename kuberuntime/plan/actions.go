@@ -122,9 +122,12 @@ func RestartCount(p *v1.Pod, last *pod.ContainerStatus) int {
 }
 
 // pastBackoffLimit returns why a Job's pod has exceeded its backoffLimit, or "" if it has not. Like the Job controller,
-// it adds up the restarts of all containers. A failure of the newest attempt counts before its restart. With
-// restartPolicy Never, all containers restart together, so each joint restart counts once. Failures after which a
-// container restarts alone, by its own policy or rule, do not count with Never.
+// it adds up the restarts of all containers. A failure of the newest attempt counts at once, before its restart.
+//
+// With restartPolicy Never, a rule can restart all containers together. Such a restart counts once, so the highest
+// count of a container is used instead of the sum. Containers whose own policy restarts them are ignored. Failures
+// after which a rule restarts a container alone do not count, unless another rule of the container restarts all
+// containers.
 func pastBackoffLimit(p *v1.Pod, s *pod.Status) string {
 	limit, ok := BackoffLimit(p)
 	if !ok {
@@ -164,7 +167,7 @@ type computation struct {
 	*Actions
 }
 
-// sandboxChanged decides whether the pod needs a new sandbox, and its attempt number. It is the kubelet's
+// sandboxChanged decides whether the pod needs a new sandbox, and its attempt number, like the kubelet's
 // podSandboxChanged.
 func sandboxChanged(p *v1.Pod, s *pod.Status) *Actions {
 	newest := s.Sandbox()
@@ -224,7 +227,7 @@ func (c computation) newSandbox() {
 	}
 }
 
-// initContainers decides which init containers to start and reports whether all are done. It is the kubelet's
+// initContainers decides which init containers to start and reports whether all are done, like the kubelet's
 // computeInitContainerActions. Only containers of the current sandbox count: in a new sandbox all init containers run
 // again.
 func (c computation) initContainers() bool {
@@ -258,8 +261,8 @@ func (c computation) initStatus(i int) *pod.ContainerStatus {
 	return c.status.ContainerIn(c.SandboxID, c.pod.Spec.InitContainers[i].Name)
 }
 
-// mainsExist reports whether a regular container was created in the current sandbox. The init containers were done
-// before.
+// mainsExist reports whether a regular container was created in the current sandbox. If so, the init containers had
+// succeeded before.
 func mainsExist(p *v1.Pod, s *pod.Status) bool {
 	current := s.Sandbox().GetId()
 	return slices.ContainsFunc(p.Spec.Containers, func(c v1.Container) bool { return s.ContainerIn(current, c.Name) != nil })
@@ -343,8 +346,8 @@ func (c computation) killUnknown(container *v1.Container, status *pod.ContainerS
 }
 
 // verdict returns why a running container must be killed, or nil, and whether to start it again in the same step. A
-// changed image restarts the container under any restart policy. If some exit codes restart all containers, the next
-// Compute decides by the exit code.
+// changed image restarts the container under any restart policy. After a failed probe, a container with a rule that
+// restarts all containers is only killed: the next Compute decides by its exit code what to restart.
 func (c computation) verdict(container *v1.Container, status *pod.ContainerStatus) (*Kill, bool) {
 	restart := Restartable(c.pod, container) && !mayRestartAll(container)
 	kill := &Kill{Status: status}

@@ -12,7 +12,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
-// ShouldRestart reports whether to start a container that does not run. It is the kubelet's ShouldContainerBeRestarted.
+// ShouldRestart reports whether to start a container that does not run, like the kubelet's ShouldContainerBeRestarted.
 func ShouldRestart(p *v1.Pod, c *v1.Container, status *pod.ContainerStatus) bool {
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -27,7 +27,7 @@ func ShouldRestart(p *v1.Pod, c *v1.Container, status *pod.ContainerStatus) bool
 	return restartsAfter(p, c, status)
 }
 
-// Policy returns a container's own restart policy, or the pod's. A sidecar's is Always.
+// Policy returns a container's own restart policy, or the pod's. A sidecar's own policy is Always.
 func Policy(p *v1.Pod, c *v1.Container) v1.RestartPolicy {
 	if c.RestartPolicy != nil {
 		return v1.RestartPolicy(*c.RestartPolicy)
@@ -35,12 +35,12 @@ func Policy(p *v1.Pod, c *v1.Container) v1.RestartPolicy {
 	return p.Spec.RestartPolicy
 }
 
-// MeantToEnd reports whether a pod has no container that always restarts.
+// MeantToEnd reports whether a pod can end by itself: no regular container has the restart policy Always.
 func MeantToEnd(p *v1.Pod) bool {
 	return !slices.ContainsFunc(p.Spec.Containers, func(c v1.Container) bool { return Policy(p, &c) == v1.RestartPolicyAlways })
 }
 
-// Restartable reports whether a container restarts after at least some exit codes. It is the kubelet's
+// Restartable reports whether a container restarts after at least some exit codes, like the kubelet's
 // IsContainerRestartable.
 func Restartable(p *v1.Pod, c *v1.Container) bool {
 	return Policy(p, c) != v1.RestartPolicyNever || len(c.RestartPolicyRules) > 0
@@ -65,10 +65,12 @@ func mayRestartAll(c *v1.Container) bool {
 }
 
 // sinceRestart counts how often all containers of a pod were restarted together in its current sandbox, including a
-// restart that is due. since is the status without the containers that were created before the last such restart. old
-// has the omitted containers that may still run. PodRestartsAnnotation of a container has the count at its creation.
-// Only the exit code of a newest attempt makes a restart due: after an older attempt with such a code, the container
-// was restarted alone, for a new image. The kubelet removes the old containers instead, and with them their logs.
+// restart that is due. since is the status without the containers from before the last of these restarts. old has the
+// omitted containers that may still run. The kubelet removes the omitted containers instead, and with them their logs.
+//
+// Each container has the count at its creation in its PodRestartsAnnotation. A restart is due if the newest attempt of
+// a container ended with an exit code that restarts all containers. Such an exit code of an older attempt does not
+// count, because the container was then restarted alone, for a new image.
 func sinceRestart(p *v1.Pod, s *pod.Status) (restarts int, since *pod.Status, old []*pod.ContainerStatus) {
 	number := func(one *pod.ContainerStatus) int {
 		n, _ := strconv.Atoi(one.Annotations[pod.PodRestartsAnnotation])
@@ -101,9 +103,10 @@ func sinceRestart(p *v1.Pod, s *pod.Status) (restarts int, since *pod.Status, ol
 	return restarts, &kept, old
 }
 
-// restartsAfter reports whether a container restarts after it has ended. It is the kubelet's ContainerShouldRestart.
-// The container's restart rules take precedence over its policy. A container with policy Never that was stopped for a
-// new image starts again, even if the pull of that image fails at first. The kubelet does not start it then.
+// restartsAfter reports whether a container restarts after it has ended, like the kubelet's ContainerShouldRestart. The
+// container's restart rules take precedence over its policy. A container with policy Never that was stopped for a new
+// image starts again, even if the first pull of that image fails. The kubelet does not start such a container after a
+// failed pull.
 func restartsAfter(p *v1.Pod, c *v1.Container, ended *pod.ContainerStatus) bool {
 	if ruleFor(c, ended.ExitCode) != "" || ended.Replaced {
 		return true

@@ -95,7 +95,7 @@ func (c *ContainerView) observe(probes Probes) {
 	c.Ready = (c.Sidecar || !c.Init) && c.Started && !c.Status.Paused() && (c.Container.ReadinessProbe == nil || probes.result(c.Status.ID, Readiness) == Success)
 }
 
-// phase derives the pod's phase from the states of its containers. It is the kubelet's getPhase.
+// phase derives the pod's phase from the states of its containers, like the kubelet's getPhase.
 //
 //nolint:gocyclo // the table of cases of the API's documentation
 func phase(p *v1.Pod, v *View) v1.PodPhase {
