@@ -32,7 +32,7 @@ type ContainerInput struct {
 	TargetID    string // container whose PID namespace an ephemeral container joins
 }
 
-// Container returns the configuration of an attempt of a container. It is the kubelet's generateContainerConfig.
+// Container returns the configuration of an attempt of a container, like the kubelet's generateContainerConfig.
 func (g *Generator) Container(in ContainerInput) (*runtimeapi.ContainerConfig, error) {
 	p, c := in.Pod, in.Container
 	if err := verifyNonRoot(p, c, in.ImageUser); err != nil {
@@ -80,7 +80,7 @@ func (g *Generator) Container(in ContainerInput) (*runtimeapi.ContainerConfig, e
 
 func LogPath(name string, attempt uint32) string { return fmt.Sprintf("%s/%d.log", name, attempt) }
 
-// containerAnnotations returns the annotations that allow a container to be killed without its manifest. It is the
+// containerAnnotations returns the annotations that allow a container to be killed without its manifest, like the
 // kubelet's newContainerAnnotations.
 func containerAnnotations(p *v1.Pod, c *v1.Container, restarts int) (map[string]string, error) {
 	out := map[string]string{
@@ -185,7 +185,7 @@ func oomScore(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 	return min(max(score, 1000+guaranteed), bestEffort-1)
 }
 
-// resources returns the CRI resources of a container. It is the kubelet's generateLinuxContainerResources.
+// resources returns the CRI resources of a container, like the kubelet's generateLinuxContainerResources.
 func resources(p *v1.Pod, c *v1.Container, host Host) *runtimeapi.LinuxContainerResources {
 	cpu, memory := limitOf(p, c, v1.ResourceCPU), limitOf(p, c, v1.ResourceMemory)
 	milli := cpu.MilliValue()
@@ -215,7 +215,7 @@ func hugepageLimits(limits v1.ResourceList, sizes []int64) []*runtimeapi.Hugepag
 	sizes = slices.Clone(sizes)
 	for _, size := range slices.Sorted(maps.Keys(asked)) {
 		if !slices.Contains(sizes, size) {
-			sizes = append(sizes, size) // not dropped, so that the runtime refuses a page size that the host lacks
+			sizes = append(sizes, size) // the runtime then refuses a page size that the host lacks
 		}
 	}
 	var out []*runtimeapi.HugepageLimit

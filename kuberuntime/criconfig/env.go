@@ -18,7 +18,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/manifest"
 )
 
-// Env resolves the variables of a container, first envFrom, then env. It is the kubelet's makeEnvironmentVariables. A
+// Env resolves the variables of a container, first envFrom, then env, like the kubelet's makeEnvironmentVariables. A
 // value in env can refer to earlier variables.
 func Env(p *v1.Pod, c *v1.Container, set *manifest.Set, host Host, podIPs []string, files Files) ([]*runtimeapi.KeyValue, error) {
 	env := []*runtimeapi.KeyValue{}
@@ -41,7 +41,7 @@ func Env(p *v1.Pod, c *v1.Container, set *manifest.Set, host Host, podIPs []stri
 			return nil, err
 		}
 		for _, key := range slices.Sorted(maps.Keys(values)) {
-			// Keys that are not valid variable names are skipped, as by the kubelet.
+			// Like the kubelet, Env skips keys that are not valid variable names.
 			if name := from.Prefix + key; len(validation.IsRelaxedEnvVarName(name)) == 0 {
 				assign(name, values[key])
 			}

@@ -35,7 +35,7 @@ func (read Files) value(ref *v1.FileKeySelector) (value string, found bool, err 
 	return value, found, err
 }
 
-// envFileValue returns the value of a key in an env file. It is the kubelet's ParseEnv. The file has NAME='value' lines
+// envFileValue returns the value of a key in an env file, like the kubelet's ParseEnv. The file has NAME='value' lines
 // and comments. A value is literal and may span several lines. Errors omit the text, which may be secret.
 func envFileValue(text, key string) (value string, found bool, err error) {
 	text = strings.ReplaceAll(text, "\r\n", "\n")

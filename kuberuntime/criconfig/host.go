@@ -75,7 +75,8 @@ func hugePages(dir string) []int64 {
 	return out
 }
 
-// hostDNS returns the host's resolver configuration. For systemd's stub it returns the servers behind it.
+// hostDNS returns the host's resolver configuration. If /etc/resolv.conf has only loopback servers, such as the stub of
+// systemd-resolved, hostDNS returns the upstream servers of systemd-resolved.
 func hostDNS() dnsConfig {
 	var dns dnsConfig
 	for i, path := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} {

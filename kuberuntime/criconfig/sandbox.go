@@ -25,7 +25,7 @@ type Generator struct {
 	Dirs pod.Dirs
 }
 
-// Sandbox returns the configuration of a pod's sandbox. It is the kubelet's generatePodSandboxConfig.
+// Sandbox returns the configuration of a pod's sandbox, like the kubelet's generatePodSandboxConfig.
 func (g *Generator) Sandbox(p *v1.Pod, attempt uint32) *runtimeapi.PodSandboxConfig {
 	all := map[string]string{}
 	maps.Copy(all, p.Labels)
@@ -143,8 +143,8 @@ func (d dnsConfig) onlyLoopback() bool {
 	return len(d.Servers) > 0 && !slices.ContainsFunc(d.Servers, remote)
 }
 
-// podDNS returns a pod's resolver configuration, or nil for the runtime's default. It is the kubelet's GetPodDNS.
-// Without a cluster DNS, ClusterFirst means the host's resolver, as for a kubelet without clusterDNS.
+// podDNS returns a pod's resolver configuration, or nil for the runtime's default, like the kubelet's GetPodDNS.
+// Without a cluster DNS, ClusterFirst means the host's resolver, as in a kubelet without clusterDNS.
 func podDNS(p *v1.Pod, host dnsConfig) *runtimeapi.DNSConfig {
 	dns := host
 	if p.Spec.DNSPolicy == v1.DNSNone {

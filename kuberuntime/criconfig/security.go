@@ -17,7 +17,7 @@ type ImageUser struct {
 	Name string
 }
 
-// verifyNonRoot returns an error for a container with runAsNonRoot that would run as root or as an unknown user. It is
+// verifyNonRoot returns an error for a container with runAsNonRoot that would run as root or as an unknown user, like
 // the kubelet's verifyRunAsNonRoot.
 func verifyNonRoot(p *v1.Pod, c *v1.Container, image ImageUser) error {
 	sc := effective(p, c)
