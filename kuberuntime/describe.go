@@ -27,7 +27,7 @@ type Description struct {
 	Status   *pod.Status `json:"-"`
 	View     *plan.View  `json:"-"`
 	Recorded bool        `json:"recorded"` // the manifest is known, not guessed from containers
-	Managed  bool        `json:"managed"`  // sync or apply manages it: it is probed and restarted
+	Managed  bool        `json:"managed"`  // sync or apply runs the pod's probes and restarts its containers
 	Events   []Event     `json:"events"`
 	// Logs are the last lines of failed containers, by name.
 	Logs map[string][]string `json:"logs,omitempty"`

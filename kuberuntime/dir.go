@@ -26,7 +26,7 @@ type desired struct {
 	set *manifest.Set
 }
 
-// directory holds a directory of manifests and its content at the last read. It is the kubelet's file source.
+// directory holds a directory of manifests and its content at the last read, like the kubelet's file source.
 type directory struct {
 	path    string // as the user named it; a symbolic link is resolved at each read
 	options manifest.Options

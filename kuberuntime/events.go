@@ -188,7 +188,8 @@ func podOf(status *pod.Status) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: status.Name, Namespace: status.Namespace, UID: types.UID(status.UID)}}
 }
 
-// halfEventLog bounds each of the two files of a log of events: the current file and the full file before it.
+// halfEventLog is the size at which the current file of an event log is full and replaces the older file. An event log
+// has only these two files.
 const halfEventLog = 128 << 10
 
 // AppendEvent appends an event to the log in the pod's directory, if the directory exists.
@@ -223,7 +224,7 @@ func appendEvent(files []string, e Event) error {
 	}
 	n, err := f.Write(append(line, '\n')) // one write: lines of several processes do not mix
 	if end, serr := f.Seek(0, io.SeekCurrent); err == nil {
-		// Only the writer whose line fills a half renames the file, also with concurrent writers.
+		// Exactly one line fills the file, so only its writer renames the file, even if several processes write.
 		if err = serr; err == nil && end/halfEventLog > (end-int64(n))/halfEventLog {
 			err = os.Rename(files[1], files[0])
 		}
@@ -252,7 +253,7 @@ func readEvents(files []string) (out []Event, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("read events: %w", err)
 		}
-		lines := bufio.NewScanner(io.LimitReader(f, 2*halfEventLog)) // no line is that long
+		lines := bufio.NewScanner(io.LimitReader(f, 2*halfEventLog)) // a file exceeds halfEventLog by less than one line
 		lines.Buffer(nil, 1<<20)
 		for lines.Scan() {
 			var e Event
@@ -267,8 +268,8 @@ func readEvents(files []string) (out []Event, err error) {
 	return out, nil
 }
 
-// inCausalOrder moves the end of a container after its start and after the event that caused the end. A start is
-// reported only after its call.
+// inCausalOrder moves the end of a container after its start and after the event that caused the end. The end may have
+// an earlier time, because a start is reported only after StartContainer has returned.
 func inCausalOrder(events []Event) []Event {
 	events = slices.Clone(events)
 	before := map[string]time.Time{} // time of the latest such event, by container
@@ -290,8 +291,9 @@ type FoldedEvent struct {
 	Count int
 }
 
-// FoldEvents merges events with the same reason, for each container and the pod. The result is ordered by the last event
-// of each. Failures of different probes and exits with different statuses stay separate, by the start of the message.
+// FoldEvents merges events with the same reason, for each container and the pod. The result is ordered by the last
+// event of each. Failed probes, exits and failures without a waiting reason are merged only if their messages are equal
+// up to the first colon, so that different probes and exit statuses stay separate.
 func FoldEvents(events []Event) []FoldedEvent {
 	type kind struct {
 		container, reason, waiting, text string
@@ -299,7 +301,7 @@ func FoldEvents(events []Event) []FoldedEvent {
 	}
 	events = inCausalOrder(events)
 	slices.SortStableFunc(events, func(a, b Event) int { return a.Time.Compare(b.Time) })
-	var folded []FoldedEvent // the last first
+	var folded []FoldedEvent // the latest first
 	at := map[kind]int{}
 	for _, e := range slices.Backward(events) {
 		k := kind{container: e.Container, reason: e.Reason, waiting: e.Waiting, warning: e.Warning}

@@ -138,7 +138,7 @@ func (m *Manager) removeItem(ctx context.Context, item GarbageItem) error {
 	return volume.RemoveAll(item.ID)
 }
 
-// unit is a container of a pod with its dead attempts, the newest first: the kubelet's evictUnit.
+// unit is a container of a pod with its dead attempts, the newest first, like the kubelet's evictUnit.
 type unit struct {
 	pod  *pod.Pod
 	name string
@@ -223,8 +223,8 @@ func deadUnits(pods []*pod.Pod, minAge time.Duration, now time.Time) []*unit {
 	return out
 }
 
-// deadSandboxes picks sandboxes that are not ready and have only the given containers, except the newest of a wanted pod:
-// the kubelet's evictSandboxes.
+// deadSandboxes picks sandboxes that are not ready and whose containers are all among the given ones, which are removed
+// first. It keeps the newest sandbox of a wanted pod, like the kubelet's evictSandboxes.
 func deadSandboxes(pods []*pod.Pod, containers []GarbageItem, sources Sources) []GarbageItem {
 	gone := map[string]bool{}
 	for _, item := range containers {

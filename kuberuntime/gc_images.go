@@ -30,7 +30,8 @@ const minImageAge = 2 * time.Minute
 // counterpart is imageGCManager. A short-lived process has a nil *imageHistory.
 type imageHistory struct{ records map[string]imageRecord }
 
-// imageRecord has zero times for events before the first look.
+// imageRecord has the times when an image appeared and was last used. Times before the first list of images are unknown
+// and zero.
 type imageRecord struct{ first, used time.Time }
 
 // note updates the records from a list of the images.
@@ -82,7 +83,7 @@ func (m *Manager) planImages(ctx context.Context, policy ImagePolicy, history *i
 	}
 	percent, toFree := policy.excess(disk.Blocks*uint64(disk.Bsize), disk.Bavail*uint64(disk.Bsize))
 	if toFree == 0 && history == nil {
-		return &Garbage{}, nil // the common case needs no calls for used images
+		return &Garbage{}, nil // the disk has space, so the calls that find used images are not needed
 	}
 	images, err := m.ListImages(ctx)
 	if err != nil {

@@ -26,7 +26,7 @@ func hostPorts(p *v1.Pod) (out []v1.ContainerPort) {
 	return out
 }
 
-// HostPortsOf returns the host ports of a sandbox as a manifest has them.
+// HostPortsOf converts the host ports of a sandbox to ports of a manifest.
 func HostPortsOf(mappings []*runtimeapi.PortMapping) (out []v1.ContainerPort) {
 	for _, m := range mappings {
 		if m.GetHostPort() > 0 {
@@ -82,8 +82,8 @@ func (m *Manager) takenPorts(ctx context.Context, p *pod.Pod) (out []v1.Containe
 		}
 		resp, err := m.runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: s.GetId(), Verbose: true})
 		var info struct {
-			Config       *runtimeapi.PodSandboxConfig `json:"config"`       // containerd's
-			PortMappings []*runtimeapi.PortMapping    `json:"portMappings"` // crishim's
+			Config       *runtimeapi.PodSandboxConfig `json:"config"`       // reported by containerd
+			PortMappings []*runtimeapi.PortMapping    `json:"portMappings"` // reported by crishim's shim
 		}
 		if err = ignoreNotFound(err); err != nil {
 			return nil, fmt.Errorf("find the host ports of pod %s: %w", p.FullName(), err)

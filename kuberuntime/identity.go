@@ -17,7 +17,7 @@ import (
 type identity struct {
 	key  string
 	root string // the runtime's data root; "" if unknown
-	at   string // path of the endpoint's socket without links in it, or the endpoint if it has none
+	at   string // result of socketOf for the endpoint: a path without symbolic links, or the endpoint
 	// bridge reports whether the runtime's pods are on the engine's bridge.
 	bridge bool
 	config string // the runtime's configuration as JSON
@@ -43,10 +43,10 @@ func (m *Manager) identify(ctx context.Context) (identity, error) {
 		}
 	}
 	var config struct {
-		EngineID      string `json:"engineID"` // in the info of crishim's shim
+		EngineID      string `json:"engineID"` // reported by crishim's shim
 		DockerRootDir string `json:"dockerRootDir"`
 		NetworkPlugin string `json:"networkPlugin"`
-		RootDir       string `json:"rootDir"` // in the info of containerd
+		RootDir       string `json:"rootDir"` // reported by containerd
 	}
 	// Another runtime's configuration may have another format.
 	_ = json.Unmarshal([]byte(resp.GetInfo()["config"]), &config)
@@ -61,7 +61,7 @@ func (m *Manager) identify(ctx context.Context) (identity, error) {
 	return found, nil
 }
 
-// socketOf returns the path of an endpoint's socket without links in it, or the endpoint if it has none.
+// socketOf returns the path of an endpoint's socket with symbolic links resolved, or the endpoint if it has no path.
 func socketOf(endpoint string) string {
 	_, path, ok := strings.Cut(endpoint, "://")
 	if !ok {

@@ -106,7 +106,7 @@ func (m *Manager) ImageStats(ctx context.Context) (uint64, error) {
 	return total, nil
 }
 
-// ensureImage pulls an image as its pull policy requires, and returns the image. It is EnsureImageExists of the
+// ensureImage pulls an image as its pull policy requires, and returns the image, like EnsureImageExists of the
 // kubelet's imageManager.
 func (m *Manager) ensureImage(ctx context.Context, p *v1.Pod, container, image string, policy v1.PullPolicy, set *manifest.Set, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
 	if _, err := reference.ParseAnyReference(image); err != nil {

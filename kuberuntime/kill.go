@@ -39,11 +39,11 @@ type killTarget struct {
 	ip        string
 	reason    plan.Reason
 	message   string
-	after     []chan struct{} // closed when the containers that stop first are gone
+	after     []chan struct{} // one for each container that stops before this one, closed when its stop has returned
 }
 
-// KillPod stops all containers concurrently, sidecars after the others and in reverse order, and then the pod's sandboxes.
-// The stopped sandboxes are left to garbage collection. It has the kubelet's name.
+// KillPod stops all containers concurrently, sidecars after the others and in reverse order, and then the pod's
+// sandboxes. The stopped sandboxes are left to garbage collection. The kubelet's function has the same name.
 func (m *Manager) KillPod(ctx context.Context, p *v1.Pod, status *pod.Status, grace *int64) error {
 	return m.killPod(ctx, p, status, grace, nil)
 }
@@ -65,9 +65,9 @@ func (m *Manager) killPod(ctx context.Context, p *v1.Pod, status *pod.Status, gr
 	return errors.Join(errs...)
 }
 
-// killContainers is the kubelet's killContainersWithSyncResult. The preStop hooks run at the same time. A sidecar
-// is stopped after the main containers and the sidecars that were started after it (the kubelet's
-// terminationOrdering), or when its grace period is over.
+// killContainers stops the containers of a status, like the kubelet's killContainersWithSyncResult. All preStop hooks
+// run at the same time. A sidecar is stopped after the main containers and the sidecars that were started after it (the
+// kubelet's terminationOrdering), or when its grace period is over.
 func (m *Manager) killContainers(ctx context.Context, p *v1.Pod, status *pod.Status, grace *int64, reasons []plan.Kill) error {
 	// turn is 0 for containers that are stopped at once. Sidecars follow in reverse order of the manifest.
 	turn := func(t killTarget) int {
@@ -108,8 +108,8 @@ func (m *Manager) killContainers(ctx context.Context, p *v1.Pod, status *pod.Sta
 	return errors.Join(errs...)
 }
 
-// killContainer runs the preStop hook, waits for the container's turn, and stops it with
-// the rest of the grace period. It has the kubelet's name.
+// killContainer runs the preStop hook, waits for the container's turn, and stops the container with the rest of the
+// grace period. The kubelet's function has the same name.
 func (m *Manager) killContainer(ctx context.Context, t killTarget, override *int64) error {
 	grace, floor := graceOf(t), int64(minGrace)
 	if override != nil {
@@ -139,8 +139,8 @@ func (m *Manager) killContainer(ctx context.Context, t killTarget, override *int
 	return nil
 }
 
-// graceOf returns the grace period of a container in seconds: the deletion's, the failed
-// probe's, the pod's.
+// graceOf returns the grace period of a container in seconds. The grace period of the deletion takes precedence over
+// the failed probe's, and the probe's over the pod's.
 func graceOf(t killTarget) int64 {
 	if g := t.pod.DeletionGracePeriodSeconds; g != nil {
 		return *g
@@ -203,7 +203,7 @@ func (s *syncing) postStart(ctx context.Context, c *v1.Container, id string) err
 	return errors.Join(fmt.Errorf("%w: %w", ErrPostStart, err), m.killContainer(ctx, target, nil))
 }
 
-// preStop runs a hook within the grace period and returns its duration. It is the kubelet's executePreStopHook. The
+// preStop runs a hook within the grace period and returns its duration, like the kubelet's executePreStopHook. The
 // container is stopped even if the hook fails.
 func (m *Manager) preStop(ctx context.Context, t killTarget, hook *v1.LifecycleHandler, grace time.Duration) time.Duration {
 	start := m.o.Now()
@@ -220,7 +220,7 @@ func (m *Manager) preStop(ctx context.Context, t killTarget, hook *v1.LifecycleH
 	return m.o.Now().Sub(start)
 }
 
-// runHook is the kubelet's HandlerRunner.
+// runHook runs the command, the HTTP request or the sleep of a hook, like the kubelet's HandlerRunner.
 func (m *Manager) runHook(ctx context.Context, hook *v1.LifecycleHandler, id, ip string, ports []v1.ContainerPort) error {
 	switch {
 	case hook.Exec != nil:

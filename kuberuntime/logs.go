@@ -24,7 +24,7 @@ import (
 var errNoLog = errors.New("the container has no log file")
 
 // GetContainerLogs copies a container's log, each stream to its writer. With o.Follow it continues while the container
-// runs. o.Ended is overwritten.
+// runs. GetContainerLogs sets o.Ended itself.
 func (m *Manager) GetContainerLogs(ctx context.Context, containerID string, o logfile.Options, stdout, stderr io.Writer) error {
 	of := &runtimeapi.ContainerStatusRequest{ContainerId: containerID}
 	resp, err := m.runtime.ContainerStatus(ctx, of)
@@ -60,7 +60,7 @@ type LogPolicy struct {
 func DefaultLogPolicy() LogPolicy { return LogPolicy{MaxSize: 10 << 20, MaxFiles: 5} }
 
 // RotateLogs rotates the logs of running containers of pods from apply and sync, like the kubelet's
-// containerLogManager. The engine itself rotates a log that is a link to its own.
+// containerLogManager. It skips symbolic links to the engine's own logs, which the engine rotates.
 func (m *Manager) RotateLogs(ctx context.Context, policy LogPolicy) error {
 	if policy.MaxSize <= 0 {
 		return nil
@@ -74,7 +74,7 @@ func (m *Manager) RotateLogs(ctx context.Context, policy LogPolicy) error {
 	var errs []error
 	for _, c := range list.GetContainers() {
 		if size, err := logSize(m.o.Dirs, c); err != nil || size < policy.MaxSize {
-			continue // the common case needs no call
+			continue // most logs are small and need no further call
 		}
 		if _, err := m.Record(c.GetLabels()[kube.LabelPodUID]); err != nil {
 			continue
@@ -120,7 +120,7 @@ func (m *Manager) rotate(ctx context.Context, id string, policy LogPolicy) error
 		return err
 	}
 	if _, err := m.runtime.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: id}); err != nil {
-		return errors.Join(err, os.Rename(rotated, path)) // the runtime still writes into it
+		return errors.Join(err, os.Rename(rotated, path)) // the runtime still writes to the renamed file
 	}
 	files, err := rotations(path)
 	errs := []error{err}

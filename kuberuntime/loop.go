@@ -32,7 +32,7 @@ type LoopOptions struct {
 	Logs    LogPolicy
 }
 
-// Periods of the loop, the kubelet's.
+// The kubelet's periods for the work of the loop.
 const (
 	relistPeriod = time.Second
 	statusPeriod = 5 * time.Second
@@ -53,7 +53,7 @@ type Loop struct {
 	checked   time.Time         // when the runtime was last asked whether it is ready
 	state     runtimeState
 	images    imageHistory
-	invalid   []byte // the list of manifests that was last written
+	invalid   []byte // list of invalid manifests as last written
 	origin    []byte // content of originFile as last written
 	fresh     bool   // the directory was read again since workers were last updated
 	wg        sync.WaitGroup
@@ -62,7 +62,7 @@ type Loop struct {
 	// read completely.
 	live atomic.Pointer[map[string]bool]
 
-	mu       sync.Mutex        // one report at a time
+	mu       sync.Mutex        // guards reported, and serializes the calls of Problem
 	reported map[string]string // last text of each problem, "" after its end
 }
 
@@ -74,7 +74,8 @@ func (s *runtimeState) blocks(hostNetwork bool) bool {
 	return s.noRuntime.Load() || s.noNetwork.Load() && !hostNetwork
 }
 
-// NewLoop returns a loop for a directory, which is locked until Close. The loop reports a directory that it cannot read.
+// NewLoop returns a loop for a directory, which is locked until Close. An unreadable directory is not an error of
+// NewLoop: the loop reports it.
 func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 	path, err := filepath.Abs(o.Dir)
 	if err != nil {
@@ -99,7 +100,7 @@ func (m *Manager) NewLoop(o LoopOptions) (*Loop, error) {
 	if err == nil {
 		err = json.Unmarshal(l.origin, &l.directory.origin)
 	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // without the identity, an unmounted directory would look empty
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // without the recorded identity, an unmounted directory would look empty
 		return nil, errors.Join(fmt.Errorf("read the identity of the directory in %s: %w", originFile(lockPath), err), lock.Release())
 	}
 	return l, nil
@@ -123,7 +124,8 @@ func replaceChanged(path string, value any, last *[]byte) error {
 	return err
 }
 
-// Close ends the work on the directory. It removes the directory's records if it has no manifests.
+// Close unlocks the directory and removes its list of invalid manifests. If the directory has no manifests, Close also
+// removes the lock and the recorded identity.
 func (l *Loop) Close() error {
 	path, release := dirLockPath(l.m.o.Dirs, l.directory.path), l.lock.Release
 	files := []string{invalidFile(path)}
@@ -167,8 +169,8 @@ func (l *Loop) Run(ctx context.Context) {
 // settleLimit is how long RunOnce waits for files that change.
 const settleLimit = time.Minute
 
-// RunOnce concurrently removes pods that are not in the directory and brings up the others. It returns when all are
-// done.
+// RunOnce removes the pods that are not in the directory, and then brings up the others. It handles the pods
+// concurrently and returns when all are done.
 func (l *Loop) RunOnce(ctx context.Context, wait Wait) error {
 	_, readErr := l.directory.read()
 	for began := l.directory.now(); !l.directory.settled; _, readErr = l.directory.read() { // a writer may be active
@@ -275,7 +277,7 @@ func (l *Loop) iterate(ctx context.Context) {
 	l.startWanted(ctx, pods)
 }
 
-// checkRuntime asks the runtime from time to time whether it is ready, more often while it is not: the kubelet's
+// checkRuntime asks the runtime from time to time whether it is ready, more often while it is not, like the kubelet's
 // updateRuntimeUp. Without a network only pods in the host's network are synced.
 func (l *Loop) checkRuntime(ctx context.Context) error {
 	now := l.m.o.Now()
@@ -385,8 +387,8 @@ func (l *Loop) removeUnwanted(ctx context.Context, pods []*pod.Pod) {
 	}
 }
 
-// startWanted starts a worker for each wanted pod once no other pod has its name, and passes on changed manifests: the
-// kubelet's HandlePodAdditions and HandlePodUpdates.
+// startWanted starts a worker for each wanted pod once no other pod has its name, and passes on changed manifests, like
+// the kubelet's HandlePodAdditions and HandlePodUpdates.
 func (l *Loop) startWanted(ctx context.Context, pods []*pod.Pod) {
 	defer func() { l.fresh = false }()
 	for uid, want := range l.directory.pods {
@@ -425,7 +427,8 @@ func (l *Loop) otherOfName(ctx context.Context, uid string, want desired, pods [
 	return nil
 }
 
-// startWorker starts a worker that manages a pod. With remove, the worker removes the pod, which may have no manifest.
+// startWorker starts a worker that manages a pod. If remove is true, the worker removes the pod, which may have no
+// manifest.
 func (l *Loop) startWorker(ctx context.Context, uid, name string, want desired, remove bool) {
 	w := newWorker(l.m, uid, name, want, &l.state)
 	w.removing = remove
@@ -454,7 +457,7 @@ func (l *Loop) every(ctx context.Context, period time.Duration, what string, do 
 	})
 }
 
-// collectImages removes images, unless their disk is not visible. The first call only records used images.
+// collectImages removes unused images if the disk of the images is visible. The first call only records used images.
 func (l *Loop) collectImages(ctx context.Context) error {
 	first := l.images.records == nil
 	g, err := l.m.planImages(ctx, l.o.Images, &l.images)

@@ -33,16 +33,16 @@ type Options struct {
 	Host criconfig.Host
 	// Auth finds the host's own credentials for an image. It may be nil.
 	Auth func(ctx context.Context, image string) (*runtimeapi.AuthConfig, error)
-	// Pull pulls an image, with progress for example; nil means PullImage.
+	// Pull pulls an image, with progress for example; nil means the CRI's PullImage.
 	Pull func(ctx context.Context, image string, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)
-	// Events receives events, with one call at a time per pod.
+	// Events receives events. It must be safe for concurrent calls, also for the same pod.
 	Events func(Event)
 	// Endpoint names the runtime, so that pods of several runtimes on one host are told apart.
 	Endpoint string
 	// Version is the runtime's answer to Version; nil if it was not asked yet.
 	Version *runtimeapi.VersionResponse
-	// SerialPulls pulls one image at a time; PullQPS and PullBurst limit how often a pull may start, 0 for no limit. A
-	// pull above the limit fails, as a kubelet's, or with PullsWait waits for its turn.
+	// SerialPulls pulls one image at a time. PullQPS and PullBurst limit how often a pull may start; a PullQPS of 0
+	// means no limit. A pull above the limit fails, as in the kubelet, or waits for its turn if PullsWait is set.
 	SerialPulls bool
 	PullQPS     float64
 	PullBurst   int
@@ -65,7 +65,7 @@ type Manager struct {
 	rounds    *podMetrics
 	name      string // from the runtime
 
-	stops func() ([]Event, error) // reads the stops by users, once
+	stops func() ([]Event, error) // reads the log of stops by users; only the first call reads the files
 
 	pulling      chan struct{} // holds a token during a pull; nil for parallel pulls
 	pullRate     *rate.Limiter
@@ -84,7 +84,8 @@ func ConnOptions(c *client.Conn) Options {
 
 const versionCacheTTL = 60 * time.Second
 
-// New returns a Manager of a runtime, which must speak our version of the CRI. It is NewKubeGenericRuntimeManager.
+// New returns a Manager of a runtime, like the kubelet's NewKubeGenericRuntimeManager. It fails if the runtime answers
+// with another API version than kube.APIVersion.
 func New(ctx context.Context, o Options) (*Manager, error) {
 	if o.Now == nil {
 		o.Now = time.Now

@@ -19,8 +19,9 @@ import (
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 )
 
-// makePodCgroup creates the cgroup of a pod with pod-level resources, like the kubelet's podContainerManager. It is the
-// parent of the containers' cgroups. With the systemd driver it would have to be a slice of systemd.
+// makePodCgroup creates the cgroup of a pod with pod-level resources, like the kubelet's podContainerManager. This
+// cgroup is the parent of the containers' cgroups. Other drivers than cgroupfs are refused: with the systemd driver,
+// the cgroup would have to be a slice of systemd.
 func (s *syncing) makePodCgroup(ctx context.Context) error {
 	resp, err := s.m.runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
 	if err != nil && status.Code(err) != codes.Unimplemented {
@@ -90,7 +91,7 @@ func writePodCgroup(host criconfig.Host, p *v1.Pod) error {
 	return nil
 }
 
-// removePodCgroup removes the cgroup of a pod without containers.
+// removePodCgroup removes the cgroup of a pod whose containers were removed.
 func removePodCgroup(host criconfig.Host, p *v1.Pod) error {
 	if p.Spec.Resources == nil {
 		return nil

@@ -97,7 +97,7 @@ func (m *Manager) lockRecord(ctx context.Context, uid string) (unlock func() err
 	return m.lock(ctx, "record\x00"+uid, nil)
 }
 
-// writeRecord lets only its user read the record: the manifest may have secrets in its environment.
+// writeRecord writes a file that only its owner may read, because the environment in the manifest may contain secrets.
 func (m *Manager) writeRecord(record *Record) error {
 	data, err := json.Marshal(record)
 	if err != nil {
@@ -150,10 +150,11 @@ func (m *Manager) removeDirs(ctx context.Context, uid string) (err error) {
 		return m.writeRecord(record)
 	}
 	cgroup := removePodCgroup(m.o.Host, record.Pod)
-	if cgroup != nil { // a privileged container or another tool can keep it busy, but secrets must still be removed
+	if cgroup != nil { // a privileged container or another tool can keep the cgroup busy, but secrets must still be removed
 		cgroup = fmt.Errorf("remove the pod's cgroup: %w", cgroup)
 	}
-	// The names come from the record: names in the runtime may be any text of another tool.
+	// The path is built from the names in the record. The names in the runtime are not trusted: another tool may have
+	// set any text.
 	if err := volume.RemoveAll(m.o.Dirs.PodLogs(record.Pod)); err != nil {
 		return fmt.Errorf("remove logs: %w", err)
 	}
@@ -197,8 +198,8 @@ func (m *Manager) ownRecord(ctx context.Context, uid string) (*Record, bool) {
 
 func FullName(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
 
-// Prepare sets the uid of a pod from an input and the kubelet's annotations, like the kubelet's applyDefaults for
-// static pods. A pod from sync has a different uid than the same manifest from apply.
+// Prepare sets the uid and the kubelet's annotations of a pod that was read from a manifest, like the kubelet's
+// applyDefaults for static pods. A pod from sync has a different uid than the same manifest from apply.
 func Prepare(p *v1.Pod, directory string, now time.Time) error {
 	if directory != "" {
 		p.UID = types.UID("directory " + directory + " " + string(p.UID))

@@ -125,8 +125,8 @@ func newPodMetrics(r prometheus.Registerer) *podMetrics {
 }
 
 // instrumented is a connection to the runtime that counts every call, like the kubelet's instrumentedRuntimeService and
-// instrumentedImageManagerService. NotFound does not count as an error of Stop and Remove calls. An answer without an id
-// or URL does.
+// instrumentedImageManagerService. For Stop and Remove calls, NotFound is counted as an error but not returned. An
+// answer without an id or URL is returned as an error but not counted.
 type instrumented struct {
 	grpc.ClientConnInterface
 	*counts

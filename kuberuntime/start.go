@@ -29,7 +29,7 @@ import (
 	"github.com/crishim/crishim/kuberuntime/volume"
 )
 
-// Errors of starting a container, with the names by which a kubelet shows them.
+// Errors of starting a container. Their texts are the kubelet's waiting reasons.
 var (
 	ErrCreateConfig = errors.New("CreateContainerConfigError")
 	ErrCreate       = errors.New("CreateContainerError")
@@ -114,7 +114,7 @@ func (s *syncing) checkRuntime(ctx context.Context) error {
 	return s.checkFeatures(ctx)
 }
 
-// createSandbox is the kubelet's createPodSandbox.
+// createSandbox creates and starts the pod's sandbox, like the kubelet's createPodSandbox.
 func (s *syncing) createSandbox(ctx context.Context) error {
 	if err := os.MkdirAll(s.config.GetLogDirectory(), 0o755); err != nil {
 		return fmt.Errorf("make the log directory: %w", err)
@@ -179,7 +179,8 @@ func writeHostsFile(path, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// startContainer starts one container: image, configuration, create, start, hook. It has the kubelet's name.
+// startContainer pulls the image of one container if necessary, creates and starts the container, and runs its
+// postStart hook. The kubelet's function has the same name.
 func (s *syncing) startContainer(ctx context.Context, c *v1.Container, target *pod.ContainerStatus) error {
 	m := s.m
 	image, err := m.ensureImage(ctx, s.pod, c.Name, c.Image, c.ImagePullPolicy, s.set, s.config)
@@ -187,7 +188,8 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container, target *p
 		return err
 	}
 	logs := filepath.Join(m.o.Dirs.PodLogs(s.pod), c.Name)
-	// The attempt numbers the log. Logs of an earlier pod do not count as restarts of this pod.
+	// The attempt is also the number of the log file. Log files of an earlier pod raise the attempt, but not the
+	// restart count.
 	restarts, attempt := 0, nextLog(logs)
 	if last := s.status.Container(c.Name); last != nil {
 		restarts = plan.RestartCount(s.pod, last)
@@ -238,7 +240,7 @@ func nextLog(dir string) int {
 	return next
 }
 
-// containerConfig is the kubelet's generateContainerConfig.
+// containerConfig returns the configuration of a container, like the kubelet's generateContainerConfig.
 func (s *syncing) containerConfig(c *v1.Container, image *runtimeapi.Image, restarts, attempt int, target *pod.ContainerStatus) (*runtimeapi.ContainerConfig, error) {
 	in := criconfig.ContainerInput{
 		Pod: s.pod, Container: c, Restarts: restarts, PodRestarts: s.actions.Restarts, Attempt: attempt, ImageRef: image.GetId(),
@@ -307,15 +309,14 @@ func (s *syncing) linkLog(c *v1.Container, id, logPath string) {
 	}
 }
 
-// legacyLogName fits into the 255 bytes that file systems allow.
+// legacyLogName returns a file name of at most 255 bytes, the limit of file systems.
 func legacyLogName(name, namespace, container, id string) string {
 	const suffix = ".log"
 	front := name + "_" + namespace + "_" + container + "-" + id
 	return front[:min(len(front), 255-len(suffix))] + suffix
 }
 
-// crashWait returns an error while a container that ended waits for its next start, like the kubelet's
-// doBackOff.
+// crashWait returns an error while an exited container has to wait before its next start, like the kubelet's doBackOff.
 func (m *Manager) crashWait(p *v1.Pod, c *v1.Container, last *pod.ContainerStatus) error {
 	if last == nil {
 		return nil
@@ -331,11 +332,11 @@ func (m *Manager) crashWait(p *v1.Pod, c *v1.Container, last *pod.ContainerStatu
 	return nil
 }
 
-// crashKey depends on image and resources, so that a fixed container does not wait for its predecessor's back-off. It is
-// the kubelet's GetBackoffKey.
+// crashKey returns the back-off key of a container, like the kubelet's GetBackoffKey. The key depends on image and
+// resources, so that a corrected container does not wait for the back-off of its predecessor.
 func crashKey(p *v1.Pod, c *v1.Container) string {
 	h := fnv.New64a()
-	// Resources.String would print the internal form of quantities, which changes on reading.
+	// Resources.String would print the internal form of quantities, which changes when a quantity is formatted.
 	if err := json.NewEncoder(h).Encode([]any{c.Name, c.Image, c.Resources}); err != nil {
 		panic(err) // strings and quantities always marshal
 	}
@@ -358,13 +359,13 @@ type backoff struct {
 type backoffEntry struct {
 	delay time.Duration
 	last  time.Time
-	known time.Time // the failure whose wait was reported
+	known time.Time // time of the last failure for which wait returned isNew
 }
 
 func newBackoff() *backoff { return &backoff{entries: map[string]backoffEntry{}} }
 
-// wait returns how long key still has to wait after its last failure, at since, and the whole wait. isNew is true on the
-// first call for this wait.
+// wait returns the remaining and the whole back-off of key after a failure at the time since. isNew is true on the
+// first call for this failure.
 func (b *backoff) wait(key string, since, now time.Time) (left, whole time.Duration, isNew bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -380,8 +381,8 @@ func (b *backoff) wait(key string, since, now time.Time) (left, whole time.Durat
 	return left, entry.delay, isNew
 }
 
-// next records that key is tried now, after a failure at since, and doubles the wait after its next failure. If the
-// time from the last try to since was long, the wait starts again at backoffInitial.
+// next records a new try of key after a failure at the time since, and doubles the back-off. If the failure was long
+// after the last try, the back-off starts again at backoffInitial.
 func (b *backoff) next(key string, since, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -408,7 +409,8 @@ func (b *backoff) reset(key string) {
 // forgotten reports whether a failure at the given time is long after the last try.
 func forgotten(e backoffEntry, at time.Time) bool { return at.Sub(e.last) > 2*backoffMax }
 
-// collect drops old entries. It keeps entries twice as long as forgotten, because a container may fail late.
+// collect drops entries after 4*backoffMax. A container may fail up to 2*backoffMax after its last try, and its wait
+// starts then.
 func (b *backoff) collect(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -28,13 +28,14 @@ import (
 // PodState has facts about a pod that the runtime does not have: results of probes, and why and until when a container
 // waits for its start. The process that manages the pod (sync or apply) keeps it in the pod's directory.
 type PodState struct {
-	// Managed reports whether the process that manages the pod still runs. Otherwise, only the reasons are current.
+	// Managed reports whether the process that manages the pod still runs. If it does not, ReadState drops the results
+	// of probes and the crash back-offs, which are outdated.
 	Managed    bool             `json:"-"`
 	Sandbox    string           `json:"sandbox,omitempty"` // id of the newest sandbox
 	Phase      v1.PodPhase      `json:"phase"`
 	Reason     string           `json:"reason,omitempty"` // reason if the pod failed as a whole: DeadlineExceeded, BackoffLimitExceeded
 	Why        string           `json:"why,omitempty"`    // message for a failure that no container caused
-	Ready      bool             `json:"ready"`            // as in kubectl
+	Ready      bool             `json:"ready"`            // the pod's condition Ready
 	Containers []ContainerState `json:"containers"`
 }
 
@@ -62,7 +63,7 @@ type ContainerState struct {
 }
 
 // Ended returns the state of a finished pod in one word, because the runtime may forget its containers. It returns ""
-// for another pod.
+// for a pod that has not finished.
 func (s *PodState) Ended() string {
 	switch {
 	case s == nil:
@@ -162,7 +163,8 @@ func readState(path string) (s *PodState, written time.Time, err error) {
 	return s, written, err
 }
 
-// readFile reads a file of a pod's directory. A container may have replaced it.
+// readFile reads a file of a pod's directory. A container may have replaced the file, so readFile refuses links,
+// devices, pipes and files larger than maxState.
 func readFile(path string) (text []byte, written time.Time, err error) {
 	f, err := bounded.Open(path)
 	if err != nil {
@@ -196,7 +198,7 @@ type trackedPod struct {
 	lock    *filelock.Lock // nil while there is no directory, or another process manages the pod
 	pod     *v1.Pod
 	status  *pod.Status
-	waiting map[string]wait // by container; outdated for a container that runs or must not run
+	waiting map[string]wait // by container; an entry is stale if its container runs or must not run
 	written []byte
 	kept    *PodState       // as written, also by an earlier process; nil until it was read
 	ended   map[string]bool // ids of containers whose end is among the events; nil until the events were read
@@ -211,7 +213,7 @@ type wait struct {
 func (m *Manager) recordState(ctx context.Context, p *v1.Pod, status *pod.Status, result *SyncResult) {
 	own, err := m.identify(ctx)
 	if err != nil {
-		return // the step reports that the runtime does not answer
+		return // not reported here, because the step reports that the runtime does not answer
 	}
 	m.states.mu.Lock()
 	defer m.states.mu.Unlock()
@@ -223,7 +225,7 @@ func (m *Manager) recordState(ctx context.Context, p *v1.Pod, status *pod.Status
 	m.writeState(tracked)
 }
 
-// recordReplaced writes that a container is stopped for a new image. The exit code does not show the cause.
+// recordReplaced records that a container is stopped for a new image, because its exit code will not show the cause.
 func (m *Manager) recordReplaced(ctx context.Context, p *v1.Pod, status *pod.Status, c *pod.ContainerStatus) {
 	m.states.mu.Lock()
 	c.Replaced = true
@@ -312,8 +314,8 @@ func (s *PodState) final() bool {
 	return s != nil && (s.Phase == v1.PodSucceeded || s.Phase == v1.PodFailed)
 }
 
-// update records from a step which containers still wait, and until when. A step that failed before its containers
-// changes nothing.
+// update records which containers still wait after a step, and until when. If something other than a container failed,
+// such as the sandbox, the records stay unchanged.
 func (t *trackedPod) update(failures []error, now time.Time) {
 	waiting := map[string]wait{}
 	for _, err := range failures {
@@ -382,8 +384,8 @@ func (m *Manager) closeState(uid string) {
 	}
 }
 
-// writeState writes a changed state in one rename, if the pod has a directory. If two processes work on a pod, only the
-// first writes. Failures do not affect the pods.
+// writeState atomically writes a changed state, if the pod has a directory. If two processes work on a pod, only the
+// first writes. A failed write is a warning, because pods do not depend on it.
 func (m *Manager) writeState(tracked *trackedPod) {
 	state := m.stateOf(tracked)
 	tracked.kept = state
@@ -427,7 +429,7 @@ func (m *Manager) stateOf(tracked *trackedPod) *PodState {
 	return s
 }
 
-// replaceFile atomically writes a file that only its user may read.
+// replaceFile atomically writes a file that only its owner may read.
 func replaceFile(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {

@@ -75,8 +75,8 @@ func isRunning(p *pod.Pod) bool {
 	})
 }
 
-// GetPodStatus reads the state of a pod with the kubelet's labels. Pods of other tools may lack them; GetPods
-// also finds those.
+// GetPodStatus reads the state of a pod with the kubelet's labels. Pods of other tools may lack these labels. GetPods
+// lists such pods, too.
 func (m *Manager) GetPodStatus(ctx context.Context, uid, name, namespace string) (*pod.Status, error) {
 	sandboxes, containers, err := m.labelled(ctx, uid)
 	if err != nil {
@@ -156,7 +156,7 @@ func addresses(sandboxes []*runtimeapi.PodSandboxStatus, host []string) []string
 	return ips
 }
 
-// containerStatus converts a status. It is the kubelet's toKubeContainerStatus. A container of another tool has hash 0
+// containerStatus converts a status, like the kubelet's toKubeContainerStatus. A container of another tool has hash 0
 // and looks changed.
 func containerStatus(sandboxID string, c *runtimeapi.ContainerStatus) *pod.ContainerStatus {
 	out := &pod.ContainerStatus{
@@ -188,7 +188,7 @@ func timeOf(ns int64) time.Time {
 	return time.Unix(0, ns)
 }
 
-// Limits of termination messages, the kubelet's.
+// The kubelet's limits of termination messages.
 const (
 	maxMessage     = 4096
 	maxPodMessages = 12 << 10
@@ -198,7 +198,7 @@ const (
 )
 
 // terminationMessage returns the runtime's message and the content of a container's message file, or the end of its log
-// if its policy says so: the kubelet's getTerminationMessage.
+// if its policy says so, like the kubelet's getTerminationMessage.
 func terminationMessage(c *pod.ContainerStatus, runtimeMessage string) string {
 	own := messageFile(c)
 	fallback := c.Annotations[pod.MessagePolicyAnnotation] == string(v1.TerminationMessageFallbackToLogsOnError)
@@ -236,7 +236,8 @@ func messageFile(c *pod.ContainerStatus) string {
 	return ""
 }
 
-// probeExec distinguishes the result of a command from a runtime that did not run it.
+// probeExec runs the command of a probe. It returns a probe.UnknownError if the runtime did not run the command,
+// because the probe has not failed then.
 func (m *Manager) probeExec(ctx context.Context, id string, cmd []string, timeout time.Duration) error {
 	out, err := m.RunInContainer(ctx, id, cmd, timeout)
 	if _, exited := errors.AsType[*CommandError](err); err == nil || exited || errors.Is(err, errTimeout) {

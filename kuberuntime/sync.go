@@ -21,7 +21,7 @@ import (
 // SyncResult is the result of SyncPod, like the kubelet's PodSyncResult.
 type SyncResult struct {
 	Actions *plan.Actions
-	// Err joins all failures of the step. Other containers were started.
+	// Err joins all failures of the step. Other containers may have been started.
 	Err error
 	// RetryAfter is the time until the first back-off ends, 0 without a back-off.
 	RetryAfter time.Duration
@@ -183,9 +183,9 @@ func isDead(status *pod.Status) bool {
 	return !slices.ContainsFunc(status.Containers, (*pod.ContainerStatus).MayRun)
 }
 
-// removeInit removes the dead attempts of each init container and sidecar, except the newest keep attempts. Back-offs,
-// logs --previous and the last state need one attempt. It is the kubelet's pruneInitContainersBeforeStart and
-// purgeInitContainers.
+// removeInit removes the dead attempts of each init container and sidecar, except the newest keep attempts, like the
+// kubelet's pruneInitContainersBeforeStart and purgeInitContainers. Back-offs, logs --previous and the last state need
+// one attempt.
 func (s *syncing) removeInit(ctx context.Context, keep int) {
 	for i := range s.pod.Spec.InitContainers {
 		dead := s.status.Attempts(s.pod.Spec.InitContainers[i].Name)

@@ -53,11 +53,11 @@ const DefaultMaxBackOff = 2 * time.Minute
 
 // Up starts a pod and waits for the condition in w. It returns an error as soon as the condition cannot be reached. A
 // further call continues with the existing containers. listed is the pod from a recent list, nil if the runtime does
-// not have it. The returned view belongs to the returned status.
+// not have it. The returned view is computed from the returned status.
 func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, listed *pod.Pod, w Wait) (*plan.View, *pod.Status, error) {
 	listed = cmp.Or(listed, &pod.Pod{UID: string(p.UID), Name: p.Name, Namespace: p.Namespace})
 	defer m.prober.Keep(string(p.UID), nil)
-	defer m.closeState(string(p.UID)) // runs before Keep: the state contains results of probes
+	defer m.closeState(string(p.UID)) // runs before Keep, because a state that is written after Keep lacks the results of probes
 	ended := ""                       // why the last step stopped the pod for good
 	var waits error                   // the reason why the last step waits
 	current, err := m.StatusOf(ctx, listed)
@@ -75,7 +75,7 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, listed *
 		m.reportEnds(p, current)
 		view := m.View(p, current)
 		m.recordState(ctx, p, current, nil) // after View, so that the state is not older than the view
-		// The first step may replace running containers.
+		// Up is never done before its first step, which may replace running containers.
 		if !first {
 			if done, err := isUp(p, view, current, w.Until, ended); done || err != nil {
 				return view, current, err
@@ -99,8 +99,8 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, listed *
 	}
 }
 
-// givesUp reports whether Up returns the failure of a step instead of retrying the step. A Job's backoffLimit replaces
-// MaxBackOff.
+// givesUp reports whether Up returns the failure of a step instead of retrying the step. MaxBackOff does not apply to a
+// Job's pod, which has a backoffLimit.
 func (r *SyncResult) givesUp(p *v1.Pod, w Wait) bool {
 	_, limited := plan.BackoffLimit(p)
 	return r.Err != nil && (w.Until == UntilStarted || !r.onlyBackOff() || !limited && r.backsOffLonger(w.MaxBackOff))

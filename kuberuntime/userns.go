@@ -31,8 +31,8 @@ type idRange struct {
 	Length      uint32 `json:"length"`
 }
 
-// userNamespace returns the user namespace of a pod with hostUsers: false, and nil for other pods. The pod's directory
-// records the ids. Removing the directory frees them. It is the kubelet's GetOrCreateUserNamespaceMappings.
+// userNamespace returns the user namespace of a pod with hostUsers: false, and nil for other pods, like the kubelet's
+// GetOrCreateUserNamespaceMappings. The pod's directory records the ids. Removing the directory frees them.
 func (m *Manager) userNamespace(ctx context.Context, p *v1.Pod) (*runtimeapi.UserNamespace, error) {
 	if ptr.Deref(p.Spec.HostUsers, true) {
 		return nil, nil

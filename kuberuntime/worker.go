@@ -19,7 +19,8 @@ const (
 	maxRetry    = time.Minute
 )
 
-// worker runs one pod, so that a slow pull or hook does not delay other pods. It is one of the kubelet's podWorkers.
+// worker runs one pod, so that a slow pull or hook does not delay other pods. The kubelet's counterpart is a goroutine
+// of podWorkers.
 type worker struct {
 	m         *Manager
 	uid, name string // name is namespace/name
@@ -43,7 +44,7 @@ func newWorker(m *Manager, uid, fullName string, want desired, s *runtimeState) 
 	return &worker{m: m, uid: uid, name: fullName, want: want, runtime: s, wake: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-// update passes a newer manifest to the worker. It is the kubelet's dispatchWork.
+// update passes a newer manifest to the worker, like the kubelet's dispatchWork.
 func (w *worker) update(want desired) {
 	w.mu.Lock()
 	w.want = want
@@ -106,7 +107,7 @@ func (w *worker) retry() time.Duration {
 	return min(retryPeriod<<min(w.failures-1, 10), maxRetry)
 }
 
-// step performs the next step for the pod and returns the time until the following step. It is the kubelet's
+// step performs the next step for the pod and returns the time until the following step, like the kubelet's
 // podWorkerLoop.
 func (w *worker) step(ctx context.Context) (next time.Duration, finished bool) {
 	w.mu.Lock()
@@ -136,7 +137,7 @@ func (w *worker) step(ctx context.Context) (next time.Duration, finished bool) {
 	namespace, name, _ := strings.Cut(w.name, "/")
 	status, err := w.m.GetPodStatus(ctx, w.uid, name, namespace)
 	if err != nil {
-		return w.retry(), false // the loop reports that the runtime does not answer
+		return w.retry(), false // not reported here, because the loop reports that the runtime does not answer
 	}
 	if removing {
 		if err := w.m.Remove(ctx, want.pod, status, nil); err != nil {
@@ -155,7 +156,8 @@ func (w *worker) step(ctx context.Context) (next time.Duration, finished bool) {
 	return w.sync(ctx, want, status), false
 }
 
-// sync is the kubelet's syncPod.
+// sync reports and records the pod's state, calls SyncPod, and returns the time until the next step. The kubelet's
+// counterpart is syncPod.
 func (w *worker) sync(ctx context.Context, want desired, status *pod.Status) time.Duration {
 	w.m.WatchProbes(want.pod, status)
 	w.m.reportEnds(want.pod, status)
