@@ -75,8 +75,8 @@ func (c *cluster) node(ctx context.Context, name string) (*corev1.Node, error) {
 	return node, gone(node)
 }
 
-// gone returns an error if the node's kubelet does not report. A node that is just not ready, for example without a pod
-// network, still runs pods with the host's network.
+// gone returns an error if the node's kubelet has stopped posting its status. A node that is not ready for another reason,
+// for example without a pod network, still runs pods with the host's network.
 func gone(node *corev1.Node) error {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown {

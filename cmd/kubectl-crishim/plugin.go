@@ -48,7 +48,7 @@ type options struct {
 	all                 bool
 	parallel            int
 	nodeTimeout         time.Duration
-	image               string // value of --image; excludes the pods of a DaemonSet
+	image               string // value of --image; if it is set, the pods of the DaemonSet are not used
 	usualImage          string // from the environment; "": the release's image
 	keep, yes           bool
 	help                bool
@@ -96,7 +96,7 @@ func runPlugin(ctx context.Context, args []string, process *cli.Process) int {
 		Nodes: p.nodes, Open: p.open, Close: p.close, There: p.there,
 	}
 	exit := process.Exit
-	process.Exit = func(status int) { // at a second signal
+	process.Exit = func(status int) { // called at a second signal
 		p.end()
 		exit(status)
 	}
@@ -260,8 +260,8 @@ func (p *plugin) on(ctx context.Context, node string, line cli.NodeLine) (*opene
 	return o, nil
 }
 
-// open returns a function that dials a node's runtime. It opens the first connection itself, to return that error
-// unchanged.
+// open returns a function that dials a node's runtime. It opens the first connection itself, so that a dial error reaches
+// the caller unchanged.
 func (p *plugin) open(ctx context.Context, node string, line cli.NodeLine) (func(context.Context, string, string) (net.Conn, error), error) {
 	o, err := p.on(ctx, node, line)
 	if err != nil {

@@ -27,9 +27,9 @@ import (
 )
 
 const (
-	startTimeout = 2 * time.Minute // start of a pod
+	startTimeout = 2 * time.Minute // limit for a pod to start
 	quietTime    = 3 * time.Second // delay before a terminal shows the reason for waiting
-	askTimeout   = 3 * time.Second // query for the reason of a failure
+	askTimeout   = 3 * time.Second // limit for a query about the reason of a failure
 	endTimeout   = 10 * time.Second
 )
 
@@ -70,7 +70,7 @@ func newPods(ctx context.Context, c *cluster, o *options, warn func(error)) (*po
 		switch {
 		case !apierrors.IsNotFound(err): // a user who may not get the namespace may still use it
 			p.namespace = kube.ClusterNamespace
-		case o.namespaceGiven: // -n is the namespace of the target pod
+		case o.namespaceGiven: // --namespace is for the target pod, not for crishim's pods
 			p.namespace = metav1.NamespaceDefault
 		}
 	}
@@ -116,19 +116,20 @@ func hasExpired(pod *corev1.Pod) bool {
 	return over(pod) != "" && life != nil && time.Since(pod.CreationTimestamp.Time) > time.Duration(*life)*time.Second
 }
 
-// hasRuntime reports whether a pod has the node's runtime and namespaces. Users who may create pods can forge labels
-// and could then read input and fake output. Only users who are root on nodes anyway can create pods with the runtime.
+// hasRuntime reports whether a pod has the node's runtime socket and namespaces. Labels do not prove that a pod is
+// crishim's: any user who may create pods can set them, and such a pod could read input and fake output. Only users who
+// are root on nodes anyway can create pods with the runtime socket.
 func hasRuntime(pod *corev1.Pod) bool {
 	return pod.Spec.HostPID && pod.Spec.HostNetwork && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == volumeRuntime && v.HostPath != nil })
 }
 
-// allows reports whether a pod with these rights may run a command line that needs the given ones.
+// allows reports whether the rights of a pod include the rights that a command line needs.
 func allows(rights, needed string) bool {
 	order := []string{kube.RightsRead, kube.RightsChange, kube.RightsHost}
 	return slices.Contains(order, needed) && slices.Index(order, rights) >= slices.Index(order, needed)
 }
 
-// on returns a running pod on a node for a command line, and a function to call at its end.
+// on returns a running pod on a node for a command line, and a function that releases the pod.
 func (p *pods) on(ctx context.Context, node string, line cli.NodeLine) (*corev1.Pod, func(), error) {
 	p.watching.Do(func() {
 		var ctx context.Context
@@ -343,10 +344,10 @@ func (p *pods) end() {
 	p.background.Wait()
 }
 
-// identity returns ids of the user and of this process. The user's id is valid on this machine until the next boot. A
-// pod whose process has ended is a leftover.
+// identity returns ids of the user and of this process. The user's id is valid in this PID namespace until the next
+// boot. A pod whose process has ended is a leftover.
 func identity() (owner, process string) {
-	scope := cmp.Or(proctree.Scope(), rand.String(20)) // without a scope, no earlier pod counts as this user's
+	scope := cmp.Or(proctree.Scope(), rand.String(20)) // without a scope, this user's earlier pods are not recognized
 	if self, err := proctree.Find(os.Getpid()); err == nil {
 		process = self.Mark()
 	}

@@ -224,8 +224,9 @@ func (p *pods) watchPod(ctx context.Context, pod *corev1.Pod, long bool, giveUp 
 	}
 }
 
-// lostError explains a broken exec by the state of the pod and its node. If both are well it returns err, which may be
-// nil. refusal is the reason why WebSocket failed.
+// lostError explains a broken exec by the state of the pod and its node. If both are healthy, it wraps err, or returns nil
+// if err is nil. refusal is the error of the WebSocket attempt. If the attempt was forbidden, lostError returns refusal
+// instead of err.
 func (p *pods) lostError(ctx context.Context, pod *corev1.Pod, err, refusal error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 	defer cancel()
