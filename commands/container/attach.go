@@ -53,7 +53,7 @@ func (o *attachOptions) run(ctx context.Context, printer *cli.Printer, conn *cli
 	err = o.session.Attach(ctx, conn, c.GetId(), s)
 	switch {
 	case printer.Compat && err == stream.ErrDetached: //nolint:errorlint // nothing else must be lost
-		return nil // silently, as in crictl
+		return nil // like crictl, print nothing after a detach
 	case errors.Is(err, stream.ErrDetached):
 		return cli.NoteDetach(err, s, cli.ContainerName(c)+" keeps running")
 	case err != nil, printer.Compat: // crictl does not return the container's status

@@ -24,9 +24,9 @@ import (
 type cpOptions struct {
 	container string // the container of the remote path
 	in        cli.Scope
-	from, to  string // without the container
+	from, to  string // paths without CONTAINER:
 	upload    bool
-	source    localSource // of an upload
+	source    localSource // local side of an upload
 	owner     bool
 	quiet     bool
 	session   cli.SessionOptions
@@ -116,7 +116,7 @@ type copier struct {
 	*cpOptions
 	printer  *cli.Printer
 	conn     *client.Conn
-	id, name string // of the container
+	id, name string // id and name of the container
 	files    containerFiles
 }
 
@@ -157,12 +157,12 @@ func (p *copier) download(ctx context.Context) error {
 	unpacked := make(chan error, 1)
 	go func() {
 		err := archive.Unpack(r, root, o)
-		_, _ = io.Copy(io.Discard, r) // tar pads its stream, and must not block in that
+		_, _ = io.Copy(io.Discard, r) // tar blocks if the padding at its end is not read
 		unpacked <- err
 		r.CloseWithError(err)
 	}()
 	err = p.files.read(ctx, dir, name, w)
-	w.CloseWithError(err) // nil is the end of the stream
+	w.CloseWithError(err) // without an error the reader gets EOF
 	return cmp.Or(err, <-unpacked)
 }
 
@@ -273,7 +273,7 @@ func (p *copier) uploadFrom(ctx context.Context, s localSource) error {
 	if err != nil {
 		return cli.About(p.name, err)
 	}
-	from, base := s.path, "." // the directory that Pack stays in, and the path to pack
+	from, base := s.path, "." // root directory for Pack, and the path below it to pack
 	if !s.dir {
 		from, base = filepath.Dir(s.path), filepath.Base(s.path)
 	}

@@ -72,7 +72,7 @@ func (p *copier) hasTar(ctx context.Context) (bool, error) {
 		return missing.Code != cli.ExitNotFound, nil
 	}
 	if status.Code(err) == codes.Unimplemented {
-		return true, nil // the stream may work
+		return true, nil // Exec may work without ExecSync
 	}
 	return err == nil, err
 }
@@ -111,7 +111,7 @@ func (engineFiles) close() {}
 func (e engineFiles) read(ctx context.Context, dir, name string, out io.Writer) error {
 	from := path.Join(dir, name)
 	if name == "." {
-		from = strings.TrimSuffix(dir, "/") + "/." // for entries that are called ./x
+		from = strings.TrimSuffix(dir, "/") + "/." // the engine then names the entries ./x, without the directory
 	}
 	content, _, err := e.conn.ReadArchive(ctx, e.id, from)
 	if err != nil {

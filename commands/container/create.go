@@ -54,7 +54,7 @@ func (o *createOptions) check(in *cli.Invocation, c *urfave.Context) (err error)
 	}
 	o.podRef = c.Args().First()
 	if o.container, o.attempt, err = cli.ReadContainerFile(in.In, c.Args().Get(1)); err != nil {
-		if _, missing := os.Stat(c.Args().Get(1)); errors.Is(missing, fs.ErrNotExist) && c.Args().Get(1) != "-" && !in.Compat { // docker's create NAME IMAGE
+		if _, missing := os.Stat(c.Args().Get(1)); errors.Is(missing, fs.ErrNotExist) && c.Args().Get(1) != "-" && !in.Compat { // the argument may be an image, as in docker create
 			err = cli.WithHint(err, "from an image: `crishim run -d --pod %s IMAGE`, or `crishim run -d IMAGE` in a pod of its own", o.podRef)
 		}
 		return err
@@ -139,8 +139,8 @@ func completeContainer(container *runtimeapi.ContainerConfig, pod *runtimeapi.Po
 	}
 }
 
-// completeAttempt sets the attempt after the last ended attempt in the pod. It reuses the number of a running attempt,
-// so that the runtime refuses the container.
+// completeAttempt sets the attempt to the number after the last ended attempt in the pod. If the last attempt has not
+// ended, completeAttempt keeps its number: the runtime then rejects the container as a duplicate.
 func completeAttempt(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandbox, container *runtimeapi.ContainerConfig) error {
 	earlier, err := conn.AttemptsOf(ctx, pod, container.GetMetadata().GetName())
 	for _, c := range earlier {

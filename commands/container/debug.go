@@ -70,7 +70,7 @@ func (o *debugOptions) check(in *cli.Invocation, c *urfave.Context) (err error) 
 		return cli.Usagef("--profile and --env cannot be used with --copy-to: a copy has the security and the environment of its container")
 	}
 	if o.copyTo != "" && !c.IsSet("image") {
-		o.image = "" // the container's
+		o.image = "" // the copy uses the image of the original container
 	}
 	o.exec.target, o.exec.command = c.Args().First(), c.Args().Tail()
 	if err = o.exec.session.Check(in); err != nil {
@@ -102,8 +102,8 @@ func (o *debugOptions) run(ctx context.Context, printer *cli.Printer, conn *clie
 	}
 	id, err := createContainer(ctx, conn, target.GetPodSandboxId(), config, pod)
 	if status.Code(err) == codes.InvalidArgument {
-		// A target in the process namespace of its pod or node has no process namespace of its own: the debug
-		// container shares the pod's.
+		// crishim's dockershim rejects a target that shares the PID namespace of its pod or node. The debug container
+		// then uses the PID mode of the pod.
 		config.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{
 			Pid: pod.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid(),
 		}

@@ -168,7 +168,7 @@ func (w *changeWalk) compare(name string, info, below fs.FileInfo, replaced bool
 	w.parents = slices.DeleteFunc(w.parents, func(p change) bool { return !strings.HasPrefix(name, p.path+"/") })
 	c := change{"A", name}
 	switch {
-	case below == nil && overlay.Whiteout(info): // hides nothing
+	case below == nil && overlay.Whiteout(info): // the whiteout hides no file of the layers
 		return nil
 	case overlay.Whiteout(info):
 		c.kind = "D"

@@ -178,12 +178,12 @@ func (o *execOptions) inTarget(ctx context.Context, printer *cli.Printer, conn *
 	return o.inOne(ctx, conn, c, o.session.Streams(printer))
 }
 
-// inID runs the command in the container with a full id. It looks the container up only after a failure: for a better
-// error, or because a name looks like an id.
+// inID runs the command in the container with a full id, without a lookup. After a failure it looks the container up. The
+// lookup returns a better error, or finds a container whose name looks like an id.
 func (o *execOptions) inID(ctx context.Context, conn *client.Conn, s stream.Streams) error {
 	err := o.inOne(ctx, conn, &runtimeapi.Container{Id: o.target}, s)
 	answer, ok := status.FromError(err)
-	if !ok { // not from the runtime, such as the command's own status
+	if !ok { // the error is not from the runtime, for example the command's exit status
 		return err
 	}
 	switch answer.Code() {
@@ -201,11 +201,12 @@ func (o *execOptions) inID(ctx context.Context, conn *client.Conn, s stream.Stre
 }
 
 const (
-	// syncGrace is the time for a runtime to end a command after its timeout and to answer. containerd answers after
-	// the last child that keeps the output open.
+	// syncGrace is the time for a runtime to end a command after its timeout and to answer. containerd answers only
+	// after the last child process has closed the output.
 	syncGrace      = 2 * time.Second
 	privateTimeout = 5 * time.Second
-	// leftRunning warns about runtimes that do not end a command when its client goes. CRI has no call to end it.
+	// leftRunning warns about runtimes that do not end a command when the client disconnects. CRI has no call to end a
+	// command.
 	leftRunning = "the command may still run: this runtime does not end it when its client goes"
 )
 
@@ -288,7 +289,7 @@ func (o *execOptions) runSync(ctx context.Context, conn *client.Conn, c *runtime
 	switch {
 	case status.Code(err) == codes.DeadlineExceeded && o.timeout > 0:
 		return o.errTimeout()
-	case status.Code(err) == codes.ResourceExhausted: // runtimes other than ours: the output is over their limit
+	case status.Code(err) == codes.ResourceExhausted: // output over the runtime's limit; crishim's dockershim truncates it instead
 		return cli.WithHint(err, "the output is too much for --sync; without it all arrives")
 	case err != nil:
 		return err

@@ -59,7 +59,7 @@ func (o *inspectOptions) run(ctx context.Context, printer *cli.Printer, conn *cl
 	}))
 	return cli.ShowEach(printer, o.view, output.InspectContainers, containers, len(o.refs) == 0, failed, func(c *runtimeapi.Container) (*runtimeapi.ContainerStatusResponse, error) {
 		res, err := conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId(), Verbose: !o.quiet})
-		if cli.IsGone(err) { // the runtime's words for an id differ
+		if cli.IsGone(err) { // a failed lookup returns the same error for all runtimes
 			_, missing := conn.Container(ctx, c.GetId(), client.NewestAttempt)
 			err = cmp.Or(missing, err)
 		}

@@ -87,8 +87,8 @@ func (o *killOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 	}.Run(printer, &o.Targets, containers, err)
 }
 
-// onlyOurShim returns the error for a runtime other than crishim's dockershim. Its hint names the runtime's own tool: ctr
-// has the arguments of containerd's `ctr task`, and runc the arguments of CRI-O's runc.
+// onlyOurShim returns the error for a runtime other than crishim's dockershim. Its hint names the runtime's own tool:
+// the parameter ctr has the arguments of `ctr task` for containerd, and runc the arguments of runc for CRI-O.
 func onlyOurShim(conn *client.Conn, cannot, ctr, runc string) error {
 	err := fmt.Errorf("%s, and %s is not crishim's dockershim", cannot, conn.RuntimeEndpoint)
 	switch conn.Version.GetRuntimeName() {

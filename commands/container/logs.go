@@ -30,7 +30,7 @@ type logsOptions struct {
 	attempt                      *uint32
 	previous, reopen, timestamps bool
 	allContainers                bool // targets are pods
-	restarts                     bool // wait for the next attempt as long as there is a pod
+	restarts                     bool // wait for each next attempt until the pod ends
 	limit                        int64
 	grep                         cli.Pattern
 	dirs                         pod.Dirs
@@ -39,7 +39,7 @@ type logsOptions struct {
 	now                          func() time.Time
 	warn                         func(format string, args ...any) // receives damaged lines; may be nil
 	color                        bool
-	crictl                       bool // each piece of a partial line has its time
+	crictl                       bool // compatible with crictl: each part of a partial line has its own timestamp
 }
 
 func NewLogs(in *cli.Invocation) *cli.Verb {
@@ -131,7 +131,7 @@ func (o *logsOptions) check(in *cli.Invocation, c *urfave.Context) error {
 
 func (o *logsOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 	containers, failed := o.containers(ctx, printer, conn)
-	if len(containers) == 0 && failed == nil { // an empty log would look the same
+	if len(containers) == 0 && failed == nil { // without the warning this would look like an empty log
 		printer.Warn("no container matches the selector")
 	}
 	containers = cli.NamePods(ctx, conn, containers)
@@ -203,7 +203,7 @@ func (o *logsOptions) containers(ctx context.Context, printer *cli.Printer, conn
 		switch code := status.Code(err); {
 		case printer.Compat:
 		case code == codes.FailedPrecondition:
-			if _, noPod := conn.Pod(ctx, ref, client.NewestAttempt); noPod == nil { // it has several containers
+			if _, noPod := conn.Pod(ctx, ref, client.NewestAttempt); noPod == nil { // ref is a pod with several containers
 				err = cli.WithHint(err, "--all-containers takes all; %s", cli.HintOf(err))
 			}
 		case code == codes.NotFound && conn.Remote() == "":
@@ -255,8 +255,9 @@ func (o *logsOptions) ofPod(ctx context.Context, conn *client.Conn, ref string) 
 	return found, nil
 }
 
-// previousAttempt returns the newest attempt before c that ended. Between two attempts of a crash loop, it returns c
-// itself, as kubectl does. crictl takes the previous number.
+// previousAttempt returns the newest ended attempt before c. If c has failed and its pod is ready, c may be restarted next:
+// previousAttempt then returns c itself, as kubectl does. With exact it returns the attempt with the number before c's, as
+// crictl does.
 func previousAttempt(ctx context.Context, conn *client.Conn, ref string, c *runtimeapi.Container, exact bool) (*runtimeapi.Container, error) {
 	attempt := c.GetMetadata().GetAttempt()
 	if attempt == 0 {

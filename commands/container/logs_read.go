@@ -185,7 +185,7 @@ func followLog(ctx context.Context, conn *client.Conn, o logsOptions, c *runtime
 		case o.restarts:
 			timeout = -1
 		case c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED:
-			timeout = 0 // it ended earlier, so it is not being restarted now
+			timeout = 0 // c had ended before its log was read, so no restart is imminent
 		}
 		next, err := nextAttempt(ctx, conn, c, timeout)
 		if next == nil || err != nil {
@@ -196,8 +196,8 @@ func followLog(ctx context.Context, conn *client.Conn, o logsOptions, c *runtime
 	}
 }
 
-// nextAttempt waits for the next attempt after c while the pod is ready, until a timeout if it is not negative. It
-// returns nil without an error if no attempt starts.
+// nextAttempt waits for the next attempt after c. It returns nil without an error if the pod is no longer ready or the
+// timeout has passed. A negative timeout never passes.
 func nextAttempt(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, timeout time.Duration) (*runtimeapi.Container, error) {
 	for waited := time.Duration(0); ; waited += restartPeriod {
 		attempts, ready, err := attemptsOf(ctx, conn, c)

@@ -70,7 +70,7 @@ type logWriter struct {
 	left               int64 // bytes; below 0: no limit
 	wrote              int64
 	pending            lines
-	colors             map[cli.ContainerPath]int // of a container's prefix on a terminal, chosen at its first line
+	colors             map[cli.ContainerPath]int // color of each container's prefix on a terminal, chosen at its first line
 }
 
 // entry writes one entry, or waits for the end of its line.
@@ -170,7 +170,7 @@ type mergedLine struct {
 	entry logfile.Entry
 }
 
-// errMerged ends the readers after a failed write.
+// errMerged cancels the log readers after a failed write to the output.
 var errMerged = errors.New("the output has ended")
 
 // readMerged writes the lines of several logs in the order of time. A log is read only as fast as its lines are written.
@@ -199,7 +199,7 @@ func readMerged(ctx context.Context, conn *client.Conn, o logsOptions, container
 	for i, err := range errs {
 		ended := errors.Is(err, errMerged) || errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled
 		if ended && failed != nil && ctx.Err() == nil {
-			errs[i] = nil // caused by stop
+			errs[i] = nil // stop has canceled this reader
 		}
 	}
 	return withoutLimit(cli.Join(append(errs, failed, w.finish())...))

@@ -81,8 +81,8 @@ func (o *psOptions) list(ctx context.Context, printer *cli.Printer, conn *client
 	if err != nil {
 		return nil, err
 	}
-	o.view.Now = printer.Now()                                                // after the list, so that no age is negative
-	if o.resolveImage || output.LacksImageNames(containers, o.view.Options) { // a kubelet creates containers from image ids
+	o.view.Now = printer.Now()                                                // read after the list call, so that no age is negative
+	if o.resolveImage || output.LacksImageNames(containers, o.view.Options) { // a kubelet passes image ids to the runtime, so image names are missing
 		if err := resolveImages(ctx, conn, containers); err != nil && o.resolveImage {
 			return nil, err
 		}

@@ -109,7 +109,7 @@ func (o *restartOptions) recreate(ctx context.Context, printer *cli.Printer, con
 		config.Metadata.Attempt = max(config.Metadata.Attempt, other.GetMetadata().GetAttempt()+1)
 	}
 	log, numbered := strings.CutSuffix(config.GetLogPath(), fmt.Sprintf("%d.log", c.GetMetadata().GetAttempt()))
-	if config.LogPath = ""; numbered { // the name of any other log has no number
+	if config.LogPath = ""; numbered { // a path without the attempt number is not reused: createContainer sets a new one
 		config.LogPath = fmt.Sprintf("%s%d.log", log, config.GetMetadata().GetAttempt())
 	}
 	id, err := createContainer(ctx, conn, c.GetPodSandboxId(), config, pod)

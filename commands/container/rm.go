@@ -91,7 +91,7 @@ func removeByForce(ctx context.Context, conn *client.Conn, id string, running bo
 	return cli.UnlessGone(err)
 }
 
-// removeEmptyPod removes the sandbox of crishim run after its last container.
+// removeEmptyPod removes a sandbox that crishim run created, if it has no containers left.
 func removeEmptyPod(ctx context.Context, conn *client.Conn, id string) error {
 	pod, err := conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
 	if err != nil || pod.GetStatus().GetAnnotations()[kube.AnnotationRun] == "" {

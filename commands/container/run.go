@@ -215,8 +215,8 @@ func (r *runner) joinPod(ctx context.Context) error {
 	return completeAttempt(ctx, r.conn, pod, r.container)
 }
 
-// labelAsKubelet adds the kubelet's labels, by which tools find the pod of a container, to a container from an image
-// and to its new pod. Configuration files are sent as they are.
+// labelAsKubelet adds the kubelet's labels to a container from an image and to its new pod: tools find the pod of a
+// container by these labels. Configurations from files are sent unchanged.
 func (o *runOptions) labelAsKubelet() {
 	if o.image == "" {
 		return

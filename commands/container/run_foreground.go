@@ -22,7 +22,7 @@ import (
 func (r *runner) foreground(ctx context.Context) error {
 	path, err := logPath(ctx, r.conn, &runtimeapi.Container{Id: r.containerID, State: runtimeapi.ContainerState_CONTAINER_RUNNING})
 	if file, openErr := logfile.Open(path); err != nil || openErr != nil {
-		path = "" // it cannot be read as a file
+		path = "" // the file cannot be read, so follow reads the engine's log
 	} else {
 		file.Close()
 	}
@@ -40,7 +40,7 @@ func (r *runner) foreground(ctx context.Context) error {
 	}
 	err = r.follow(ctx, path)
 	if errors.Is(err, client.ErrNotDockershim) {
-		cancel() // attached connects the input, too
+		cancel() // attached opens its own session for the input
 		return r.attached(ctx, path)
 	}
 	if err != nil {
@@ -49,7 +49,8 @@ func (r *runner) foreground(ctx context.Context) error {
 	return cli.WaitExitStatus(ctx, r.Printer, r.conn, r.containerID)
 }
 
-// attached attaches all streams. If the container has ended before, its output is in the log.
+// attached attaches all streams. If the session brings no output, for example because the container has already ended, it
+// copies the log.
 func (r *runner) attached(ctx context.Context, path string) error {
 	streams := r.session.Streams(r.Printer)
 	early := &earlyOutput{out: streams.Out, dialled: time.Now(), shown: path == "", raw: streams.TTY, log: func(emit func(logfile.Entry) error) error {
@@ -102,7 +103,7 @@ func (r *runner) follow(ctx context.Context, path string) error {
 const (
 	// earlyDelay is how long a new connection must be quiet before earlier output is written.
 	earlyDelay = 200 * time.Millisecond
-	// overlap is how long output that was written from the log may arrive again over the connection.
+	// overlap is how long the connection may repeat output that was already written from the log.
 	overlap = time.Second
 )
 
@@ -110,7 +111,7 @@ const (
 // first prompt would be lost otherwise.
 type earlyOutput struct {
 	out     io.Writer
-	dialled time.Time // log entries before this time did not come over the connection
+	dialled time.Time // log entries from this time on may also arrive over the connection
 	log     func(emit func(logfile.Entry) error) error
 	raw     bool // the terminal is in raw mode and adds no carriage returns
 

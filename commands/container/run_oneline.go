@@ -99,7 +99,7 @@ func (o *runOptions) completeOneLine(c *urfave.Context, args []string) error {
 	o.container.Annotations = map[string]string{}
 	o.container.Stdin, o.container.StdinOnce, o.container.Tty = o.session.Stdin, o.session.Stdin, o.session.TTY
 	if o.network == "host" {
-		o.pod.Hostname = "" // the host's own
+		o.pod.Hostname = "" // the pod then has the hostname of the node
 		o.pod.Linux.SecurityContext.NamespaceOptions = o.security.NamespaceOptions
 		o.security.NamespaceOptions.Network = runtimeapi.NamespaceMode_NODE
 	}
@@ -265,7 +265,7 @@ func parseSize(text string) (int64, error) {
 		return 0, nil
 	}
 	if strings.HasSuffix(text, "i") {
-		text += "B" // as the units library has it
+		text += "B" // the units library parses MiB, but not Mi
 	}
 	size, err := units.RAMInBytes(text)
 	if err != nil || size < 0 {

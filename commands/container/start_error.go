@@ -36,9 +36,9 @@ func (e *ociError) Error() string { return ocierror.Plain(cli.WithoutStatusPrefi
 
 func (e *ociError) Unwrap() error { return e.cause }
 
-// startErrorFilter holds back the line of a session's output with the reason why a command could not be started.
-// CRI-O's OCI runtime logs it, with the status 255; crishim's dockershim writes it as a shell would. More output, or
-// another end of the session, releases the line.
+// startErrorFilter holds back the first line of a session's output if it looks like the reason why the command could not
+// be started. CRI-O's OCI runtime logs such a line, and the session ends with status 255. crishim's dockershim writes it
+// and reports the exit status of a shell. If more output follows, or the session ends in another way, the line is written.
 type startErrorFilter struct {
 	to   io.Writer
 	mu   sync.Mutex
@@ -86,7 +86,7 @@ func (e *startErrorFilter) release() error {
 	return err
 }
 
-// Unwrap returns the output, which a session asks for the size of the window.
+// Unwrap returns the underlying output. A session reads the window size from it.
 func (e *startErrorFilter) Unwrap() io.Writer { return e.to }
 
 // orElse returns the start error if there was no other output, else err.

@@ -74,7 +74,7 @@ func (o *statsOptions) list(ctx context.Context, conn *client.Conn, filter *runt
 	if err != nil {
 		return nil, err
 	}
-	inPod := map[string]bool{} // or in the namespace: stats have neither
+	inPod := map[string]bool{} // ids of the containers in the pod or namespace; CRI's stats contain neither
 	if pod := filter.GetPodSandboxId(); pod != "" {
 		containers, err := conn.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{PodSandboxId: pod}})
 		if err != nil {

@@ -58,7 +58,7 @@ func (o *stopOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 			_, err := conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{
 				ContainerId: c.Object.GetId(), Timeout: int64(math.Ceil(o.grace.Seconds())),
 			})
-			if err == nil || asked && ctx.Err() != nil { // after an interrupt the runtime goes on
+			if err == nil || asked && ctx.Err() != nil { // after an interrupt the runtime still completes the stop
 				cli.RecordEnd(printer, o.dirs, conn, c.Object, "crishim stop", began, o.grace)
 			}
 			return err

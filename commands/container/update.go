@@ -46,7 +46,7 @@ func (o *updateOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	if err := o.Targets.Check(in, c); err != nil {
 		return err
 	}
-	if in.Compat { // crictl requires no limit, and accepts the limits of Windows
+	if in.Compat { // crictl update works without any limit, and accepts the limits for Windows
 		return nil
 	}
 	for _, windows := range []string{"cpu-count", "cpu-maximum"} {

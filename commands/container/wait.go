@@ -29,8 +29,8 @@ type waitOptions struct {
 	exitCode bool
 	dirs     pod.Dirs
 
-	// polling is the interval without events, listening the interval with events: some runtimes lose events. A status
-	// costs the runtime less than a millisecond.
+	// polling is the interval between status calls without events. listening is the interval with events, needed because
+	// some runtimes lose events. A status call costs the runtime less than a millisecond.
 	polling, listening time.Duration
 	events             *eventWatch
 	readiness          *readiness
@@ -78,7 +78,7 @@ func (o *waitOptions) check(_ *cli.Invocation, c *urfave.Context) error {
 // goal is a state, an image or a line of a log.
 type goal struct {
 	state string         // running, exited, removed, ready, notready
-	image string         // exists
+	image string         // image that must exist
 	log   *regexp.Regexp // matches a line of the log
 }
 
@@ -143,7 +143,8 @@ func (o *waitOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 	go func() { defer close(done); o.events.listen(listening, conn) }()
 	defer func() { stop(); <-done }()
 	if len(o.targets) > 1 && slices.Contains(cli.PodTypes, o.targets[0]) {
-		// kubectl writes the type before the name: wait pod web. An object of that very name wins.
+		// kubectl accepts the type as an argument before the names: wait pod web. A container or pod with the name of
+		// the type takes precedence.
 		_, err := conn.FindContainer(ctx, o.in.Query(o.targets[0], client.NewestAttempt))
 		if cli.IsGone(err) {
 			_, err = conn.FindPod(ctx, o.in.Query(o.targets[0], client.NewestAttempt))
@@ -175,7 +176,7 @@ func (o *waitOptions) one(ctx, limit context.Context, printer *cli.Printer, conn
 	return printer.Say("%d", w.code)
 }
 
-// until repeats ask after each event and at intervals, until it is done or limit ends. Requests use ctx, because the
+// until calls ask after each event and at intervals, until ask reports done or limit ends. Requests use ctx, because the
 // end of limit would fail a request in flight.
 func (o *waitOptions) until(ctx, limit context.Context, what string, ask func() (done bool, now string, err error)) error {
 	timer := time.NewTimer(0)
@@ -222,7 +223,7 @@ func (w *eventWatch) listen(ctx context.Context, conn *client.Conn) {
 		if _, err = events.Recv(); err == nil {
 			select {
 			case w.happened <- struct{}{}:
-			default: // one is pending
+			default: // a notification is already pending
 			}
 		}
 	}
@@ -248,7 +249,7 @@ func (w *watched) look(ctx context.Context, printer *cli.Printer, conn *client.C
 	case cli.IsGone(err) && w.goal.state == "removed":
 		return true, "removed", nil
 	case cli.IsGone(err) && w.goal.state != "exited" && w.goal.state != "notready":
-		if !w.noted { // its name may be misspelt
+		if !w.noted { // tell the user once, because the name may be misspelt
 			fmt.Fprintf(printer.Err, "crishim: %s yet: waiting for it\n", printer.Sentence(err))
 			cli.WriteHint(printer.Err, cli.HintOf(err))
 		}
@@ -310,7 +311,7 @@ func (o *waitOptions) untilLogged(ctx, limit context.Context, conn *client.Conn,
 	if err != nil {
 		return err
 	}
-	reading, stop := context.WithCancel(ctx) // without a deadline, so that requests have their own limits
+	reading, stop := context.WithCancel(ctx) // a deadline would disable the limits of single requests
 	defer stop()
 	defer context.AfterFunc(limit, stop)()
 	m := lineMatcher{expr: o.goal.log, pending: lines{}}

@@ -25,7 +25,7 @@ type readiness struct {
 	last    attempt
 }
 
-// attempt is the result of one attempt of a pod's probes.
+// attempt is the result of running each probe of a pod once.
 type attempt struct {
 	sandbox string
 	at      time.Time
@@ -42,9 +42,9 @@ func (r *readiness) close() {
 	}
 }
 
-// ofPod reports whether a pod is ready as kubectl means it, and what is missing. While sync or apply keeps the pod,
-// their probes decide. Afterwards one attempt of each probe decides. Without probes all containers must run. Ephemeral
-// containers do not count.
+// ofPod reports whether a pod is ready in the sense of kubectl, and returns what is missing. While sync or apply manages
+// the pod, the results of their probes count. Afterwards ofPod runs each probe once. A pod without probes is ready if all
+// its containers run. Ephemeral containers are ignored.
 func (r *readiness) ofPod(ctx context.Context, sandbox *runtimeapi.PodSandboxStatus) (bool, string, error) {
 	if sandbox.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
 		return false, "", nil
@@ -86,7 +86,7 @@ func missingOf(state *kuberuntime.PodState, newest map[string]*runtimeapi.Contai
 	return missing, probed
 }
 
-// byOneAttempt runs each startup and readiness probe of a pod once, at most once a second.
+// byOneAttempt runs each startup and readiness probe of a pod once. Within probePeriod it returns the previous result.
 func (r *readiness) byOneAttempt(ctx context.Context, sandbox *runtimeapi.PodSandboxStatus, containers []*runtimeapi.Container) (bool, string, error) {
 	if r.last.sandbox == sandbox.GetId() && r.printer.Now().Sub(r.last.at) < probePeriod {
 		return r.last.ready, r.last.missing, nil
@@ -116,7 +116,8 @@ func (r *readiness) byOneAttempt(ctx context.Context, sandbox *runtimeapi.PodSan
 	return r.last.ready, r.last.missing, nil
 }
 
-// newestAttempts returns the containers by name, or by id without one. Debug containers are left out.
+// newestAttempts returns the newest attempt of each container by name, or by id for a container without a name. Debug
+// containers are omitted.
 func newestAttempts(containers []*runtimeapi.Container) map[string]*runtimeapi.Container {
 	newest := map[string]*runtimeapi.Container{}
 	for _, c := range containers {
@@ -128,7 +129,8 @@ func newestAttempts(containers []*runtimeapi.Container) map[string]*runtimeapi.C
 	return newest
 }
 
-// allRun reports whether all containers of a pod without a known manifest run, except init containers that have ended.
+// allRun reports whether all containers of a pod run, except completed init containers. It is used if the manifest of the
+// pod is unknown.
 func allRun(ctx context.Context, conn *client.Conn, newest map[string]*runtimeapi.Container) (bool, string, error) {
 	var missing []string
 	for _, name := range slices.Sorted(maps.Keys(newest)) {
