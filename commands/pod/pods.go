@@ -96,7 +96,7 @@ func (o *podsOptions) list(ctx context.Context, printer *cli.Printer, conn *clie
 	if err := lists.Wait(); err != nil {
 		return nil, err
 	}
-	o.view.Now = printer.Now() // after the list, so that no age is negative
+	o.view.Now = printer.Now() // read after the list call, so that no age is negative
 	o.view.Members = map[string][]*runtimeapi.Container{}
 	for _, p := range pods {
 		o.view.Members[p.GetId()] = nil

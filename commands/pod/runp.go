@@ -71,7 +71,7 @@ func (o *runpOptions) run(ctx context.Context, printer *cli.Printer, connector *
 
 // hintAtPod adds to an error how to remove the pod with the same metadata, if there is one.
 func hintAtPod(ctx context.Context, conn *client.Conn, m *runtimeapi.PodSandboxMetadata, err error) error {
-	pods, _ := conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{}) // for the hint alone
+	pods, _ := conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{}) // if the list fails, err gets no hint
 	if slices.ContainsFunc(pods.GetItems(), func(p *runtimeapi.PodSandbox) bool { return proto.Equal(p.GetMetadata(), m) }) {
 		return cli.WithHint(err, "`crishim rmp -f %s` removes the pod that is there", cli.PodPath(m))
 	}
