@@ -20,8 +20,8 @@ import (
 	"github.com/crishim/crishim/internal/api"
 )
 
-// callInterceptor limits each call, words its error and logs the call to Debug. It never logs messages, because they
-// may contain passwords.
+// callInterceptor limits each call, rewrites its error for users and logs the call to Debug. It never logs messages,
+// because they may contain passwords.
 func (c *criConn) callInterceptor(o *Options) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
@@ -47,7 +47,8 @@ func (c *criConn) debugf(o *Options, format string, args ...any) {
 	}
 }
 
-// wordError words the error of a call. Calls to the private service fail with ErrNotDockershim on other runtimes.
+// wordError rewrites the error of a call for users. Calls to the private service fail with ErrNotDockershim on other
+// runtimes.
 func (c *criConn) wordError(err error, method string, spent time.Duration, lim limit) error {
 	if status.Code(err) == codes.Unimplemented && strings.HasPrefix(method, "/"+api.Crishim_ServiceDesc.ServiceName+"/") {
 		return fmt.Errorf("%w, and %s is another runtime", ErrNotDockershim, c.endpoint)
@@ -64,7 +65,8 @@ func withSkipped(err error, skipped string) error {
 	return err
 }
 
-// streamInterceptor words the errors of streams. Streams are long-lived, so only the Timeout option limits them.
+// streamInterceptor rewrites the errors of streams for users. Streams are long-lived, so only the Timeout option limits
+// them.
 func (c *criConn) streamInterceptor(o *Options) grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
 		open grpc.Streamer, opts ...grpc.CallOption,
@@ -225,7 +227,7 @@ func listInterceptor(o *Options) grpc.UnaryClientInterceptor {
 		case status.Code(serr) == codes.Unimplemented:
 			return err
 		case errors.As(serr, &worded):
-			return worded.err // the interceptor of the list call words this error
+			return worded.err // the original error: callInterceptor rewrites it for the list call
 		}
 		return serr
 	}

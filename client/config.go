@@ -26,8 +26,8 @@ const (
 	keyNetworkPlugin   = "network-plugin"
 )
 
-// configKeys lists the keys of the config file in display order. Only crishim knows the keys with own set; crictl
-// rejects a file that contains one.
+// configKeys lists the keys of the config file in display order. own marks keys that only crishim knows; crictl
+// rejects a file with such a key.
 var configKeys = []struct {
 	name  string
 	field func(*Config) any

@@ -95,7 +95,7 @@ func (o *Options) dial(ctx context.Context, network, address string) (net.Conn, 
 }
 
 // Conn is a connection to a CRI runtime. Its clients speak v1 whatever version the runtime has, limit each call by kind
-// and word errors for people.
+// and rewrite errors for users.
 type Conn struct {
 	Runtime runtimeapi.RuntimeServiceClient
 	Image   runtimeapi.ImageServiceClient

@@ -8,7 +8,7 @@
 //
 // In reading order: endpoint.go parses endpoints; connect.go opens the given endpoint, or the choice of discover.go;
 // probe.go identifies the server at an address; dial.go makes the gRPC connection; calls.go limits each call;
-// errors.go words errors.
+// errors.go rewrites errors for users.
 //
 // The package does not know Docker. The caller passes a function that starts the shim, so the tests need no engine.
 package client

@@ -100,7 +100,7 @@ func (e *Endpoint) setUnix(path string) (reason string) {
 	case !strings.HasPrefix(path, "/"):
 		return "must be an absolute path"
 	}
-	// Bare paths are cleaned too, so that both forms compare equal.
+	// Bare paths and unix:// URLs are both cleaned, so that the two forms of an endpoint compare equal.
 	path = filepath.Clean(path)
 	if path == "/" {
 		return "must name a socket"

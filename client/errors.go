@@ -26,8 +26,8 @@ func (e *SyntaxError) Error() string {
 
 func (e *SyntaxError) Hint() string { return e.hint }
 
-// Error is a failed call or connection, worded for people. The gRPC code stays available through status.FromError and
-// errors.As.
+// Error is a failed call or connection with a message for users. The gRPC code stays available through status.FromError
+// and errors.As.
 type Error struct {
 	Op       string // such as "list containers"; "" for connecting
 	Endpoint string
@@ -41,7 +41,7 @@ type Error struct {
 
 func (e *Error) Error() string { return strings.Join(append([]string{e.text}, e.list...), "\n  ") }
 
-// List returns the lines below the first one. Any other line breaks come from the runtime.
+// List returns the lines that Error prints below the first line. All other line breaks in Error come from the runtime.
 func (e *Error) List() []string { return e.list }
 
 // Hint returns the next steps, one per line, or "".
@@ -55,11 +55,12 @@ const (
 	// registryUnavailable is the prefix of a runtime's message if the registry did not answer a pull. CRI uses the same
 	// gRPC code as for a runtime that does not answer.
 	registryUnavailable = "RegistryUnavailable: "
-	// containerdUnreachable begins containerd's message if the registry did not answer. Its gRPC code does not tell.
+	// containerdUnreachable begins containerd's message if the registry did not answer. The gRPC code does not
+	// identify this failure.
 	containerdUnreachable = "failed to do request: "
 )
 
-// callError words a failed call. It keeps the runtime's own sentence and replaces gRPC's.
+// callError returns the Error for a failed call. It keeps the runtime's own sentence and replaces gRPC's.
 func callError(err error, op, endpoint string, spent time.Duration, limit limit) error {
 	if err == nil {
 		return nil

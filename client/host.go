@@ -11,8 +11,8 @@ import (
 )
 
 // SeesHost reports whether this process sees the files of the runtime's machine. In a container it does not, unless the
-// runtime is in the same container. SeesHost compares its own root directory with the root directory of the process at
-// the runtime's socket. If one is unknown, it returns true.
+// runtime is in the same container. SeesHost compares the root directory of this process with the root directory of the
+// process at the runtime's socket. If either directory is unknown, it returns true.
 func (c *Conn) SeesHost() bool {
 	endpoint := c.RuntimeEndpoint
 	if c.Embedded {

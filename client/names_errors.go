@@ -61,7 +61,7 @@ func (s *snapshot) noContainerIn(q Query) error {
 	return &Error{Code: codes.NotFound, text: fmt.Sprintf("there is no container %q in a pod %q", q.Container, q.Ref), hint: hint}
 }
 
-// podsFor returns the sandboxes that match a container reference read as a pod.
+// podsFor resolves a container reference as if it were a pod reference, and returns the matching sandboxes.
 func (s *snapshot) podsFor(kind objectKind, ref string) []object {
 	if kind == containerKind && strings.Count(ref, "/") < 2 {
 		for _, match := range podMatchers(ref) {

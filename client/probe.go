@@ -313,7 +313,7 @@ func (o *Options) ping(ctx context.Context, network, address string) (pong, erro
 	var answer struct {
 		Message string `json:"message"`
 	}
-	if json.Unmarshal(body, &answer) == nil && answer.Message != "" { // an engine's error; otherwise a proxy's
+	if json.Unmarshal(body, &answer) == nil && answer.Message != "" { // an engine sends its error as JSON; other text comes from a proxy
 		text = answer.Message
 	}
 	failure := "it answers HTTP " + strings.TrimSpace(resp.Status)

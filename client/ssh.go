@@ -20,9 +20,9 @@ import (
 
 const (
 	remoteTimeout   = 30 * time.Second       // ssh may ask for a password; an API server may wait for a kubelet
-	stderrWait      = 2 * time.Second        // for ssh's error message after a connection was closed
-	stderrLeft      = 500 * time.Millisecond // for children of ssh that keep its stderr open
-	sshProbeTimeout = 5 * time.Second        // for the known sockets, after ssh has logged in
+	stderrWait      = 2 * time.Second        // wait for ssh's error message after a connection was closed
+	stderrLeft      = 500 * time.Millisecond // wait for children of ssh that keep its stderr open
+	sshProbeTimeout = 5 * time.Second        // limit for the probes of the known sockets, after ssh has logged in
 )
 
 // tunnelDirs hold ssh's control socket, which ssh creates under a temporary name, and the forwarded sockets.
@@ -139,8 +139,8 @@ func openTunnel(ctx context.Context, o *Options, e Endpoint, remote ...string) (
 	}
 	t.cmd = exec.Command(program, append(args, t.destination)...)
 	t.cmd.Stderr = t.stderr
-	// ssh must not outlive this process. In its own process group ssh ends with its children, but cannot prompt on the
-	// terminal.
+	// ssh must not outlive this process. With Batch it also gets its own process group, so that close ends its children. A
+	// process in another group cannot prompt on the terminal, but Batch never prompts.
 	t.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: o.Batch}
 	t.cmd.WaitDelay = stderrLeft
 	if err := t.cmd.Start(); err != nil {
@@ -160,7 +160,7 @@ func (t *sshTunnel) control() string { return filepath.Join(t.dir.Path, "c") }
 
 func (t *sshTunnel) socket(i int) string { return filepath.Join(t.dir.Path, fmt.Sprint("s", i)) }
 
-// waitReady waits for the control socket. ssh creates it last, after it listens on the others.
+// waitReady waits for the control socket, which ssh creates after it listens on the forwarded sockets.
 func (t *sshTunnel) waitReady(ctx context.Context) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
