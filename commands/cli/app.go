@@ -104,8 +104,8 @@ func (app *App) act(c *urfave.Context, v *Verb) error {
 	return v.run(c.Context, app.printer, app.connector)
 }
 
-// helpFlag returns a new --help flag for each command. urfave's own flag is a package variable, for which two command
-// lines of a process would race.
+// helpFlag returns a new --help flag for each command. urfave's own flag is a package variable, so two command lines in
+// one process would race on it.
 func helpFlag() urfave.Flag { return BoolFlag(new(bool), "help", "show help", "h") }
 
 // Table returns the flags and verbs of the program for argv.

@@ -11,7 +11,7 @@ import (
 
 // Cluster reaches the nodes of a cluster.
 type Cluster struct {
-	One      bool // the command line is for one node; the result looks as if printed there
+	One      bool // the command line is for one node, and the result does not name the node
 	Parallel int
 	Timeout  time.Duration // time limit of a node; 0 for the verb's default
 	Yes      bool
@@ -40,7 +40,7 @@ type NodeLine struct {
 type OnNode struct {
 	Several bool   // runs on several nodes at once
 	There   bool   // runs on the node, because it needs the node's files
-	Rights  string // of internal/kube; on several nodes, rights to change need --yes
+	Rights  string // kube.RightsRead, ...; on several nodes, all but RightsRead need --yes
 	Logs    bool   // reads or writes log files
 }
 
@@ -61,7 +61,7 @@ func OnNodes(verb string) OnNode {
 	case "attach", "cp", "port-forward", "load", "update", "checkpoint", "update-runtime-config":
 		return OnNode{Rights: kube.RightsChange}
 	case "run", "runp", "create", "start", "debug":
-		return OnNode{Rights: kube.RightsChange, Logs: true} // on Docker, the shim creates links to the logs
+		return OnNode{Rights: kube.RightsChange, Logs: true} // on Docker, the shim creates links in the log directory
 	}
-	return OnNode{Rights: kube.RightsRead} // top, whose keys run other verbs
+	return OnNode{Rights: kube.RightsRead} // top only reads; its keys run other verbs, which have rights of their own
 }

@@ -10,10 +10,10 @@ import (
 // This file has crictl's texts, which are used under the name crictl and with --compat=crictl. crictl's end-to-end
 // suite checks them.
 
-// crictlSummary is the line of the program in crictl's help.
+// crictlSummary is the one-line description of the program in crictl's help.
 const crictlSummary = "client for CRI"
 
-// crictlSummaries are the lines of the verbs in crictl's help.
+// crictlSummaries are the one-line descriptions of the verbs in crictl's help.
 var crictlSummaries = map[string]string{
 	"attach":                "Attach to a running container",
 	"checkpoint":            "Checkpoint one or more running containers",
@@ -72,7 +72,7 @@ func helpsInstead(verb string, kind argv.UsageKind) bool {
 	return false
 }
 
-// asTyped returns urfave's error about a flag, with the name that the user typed in place of the primary name.
+// asTyped returns urfave's error about a flag. It replaces the flag's primary name with the name that the user typed.
 func asTyped(e *UsageError, args []string) string {
 	for _, arg := range args {
 		if argv.IsFlag(arg) && slices.Contains(e.Names, argv.FlagName(arg)) {

@@ -28,7 +28,7 @@ type completer struct {
 	command *urfave.Command // nil before the verb
 	verb    string
 	flag    string // the flag whose value is completed
-	prefix  string // "--flag=" before that value
+	prefix  string // "--flag=" and finished list elements before the word to complete
 }
 
 // complete writes the completions of the last word, one per line. It never fails, because a shell cannot show an

@@ -91,8 +91,8 @@ func CompleteContainers(states ...string) Args {
 	}
 }
 
-// formsOf returns the names of a container that match the typed word. A name that several containers share is offered
-// only once its beginning is typed.
+// formsOf returns the names of a container that match the typed word, or else the shortest name that no other container
+// has. A name that several containers share is offered only if the word is a prefix of it.
 func (c *completion) formsOf(of ContainerPath, all []ContainerPath) []string {
 	if strings.Contains(c.word, "/") {
 		return []string{of.Name(), of.FullName()}
@@ -159,7 +159,7 @@ func (c *completion) containersOfPod(ctx context.Context) []candidate {
 	}
 	filter := &runtimeapi.ContainerFilter{}
 	if len(c.args) > 0 {
-		pod, _, _ := strings.Cut(c.args[0], ":") // of cp
+		pod, _, _ := strings.Cut(c.args[0], ":") // arguments of cp have the form POD:PATH
 		sandbox, err := c.conn.Pod(ctx, pod, client.PreferRunning)
 		if err != nil {
 			return nil

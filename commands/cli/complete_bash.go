@@ -32,7 +32,7 @@ func completeBash(ctx context.Context, app *App, args []string) {
 	}
 }
 
-// bashLine is a command line whose last word is open, as bash and readline see it.
+// bashLine is a command line, split as bash and readline do. Its last word is the word to complete.
 type bashLine struct {
 	words []string // after the program's name, without their quotes
 	kept  string   // the beginning of the last word, which readline does not replace

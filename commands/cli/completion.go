@@ -25,8 +25,8 @@ type completion struct {
 	connector *Connector
 	conn      *client.Conn // nil until a name is looked up, or if there is no runtime
 	now       func() time.Time
-	args      []string        // arguments of the verb before the open word
-	given     map[string]bool // flags before the open word
+	args      []string        // arguments of the verb before the word to complete
+	given     map[string]bool // flags before the word to complete
 	word      string
 }
 

@@ -20,7 +20,7 @@ import (
 type Connector struct {
 	LookupEnv   func(string) (string, bool)
 	Now         func() time.Time
-	LongRunning bool // the embedded dockershim takes all of its settings, not only the settings for one command
+	LongRunning bool // the verb runs long, so the embedded dockershim uses all settings of --shim-config
 
 	process *Process
 	in      *Invocation
@@ -28,21 +28,21 @@ type Connector struct {
 	tracing *tracing
 	images  bool           // the image endpoint is dialled first
 	loaded  *client.Config // the config file, once read
-	node    string         // of a cluster, or one of several endpoints; "" for none
+	node    string         // name of the cluster's node or of one of several endpoints; "" for a single endpoint
 
 	// Flags.
 	config           string
 	runtimeEndpoints []string
 	imageEndpoint    string
 	timeout          time.Duration // limit of an operation; 0 for the default of its kind
-	connectTimeout   time.Duration // 0 for the client's own
+	connectTimeout   time.Duration // 0 for the default of client.Options
 	maxRetries       int           // -1: no limit; noRetries: the config file decides
 	networkPlugin    string        // of the embedded shim
 	shimConfig       string
 	nodeTimeout      time.Duration // 0 for the verb's default
 }
 
-const noRetries = math.MinInt // maxRetries without the flag
+const noRetries = math.MinInt // value of maxRetries if the flag is not given
 
 func NewConnector(in *Invocation) *Connector {
 	return &Connector{LookupEnv: in.LookupEnv, Now: in.Now, process: in.Process, in: in, printer: in.Printer, tracing: newTracing(in.Printer), maxRetries: noRetries}
@@ -88,7 +88,8 @@ func (c *Connector) noteChoice(conn *client.Conn) {
 	if conn.TakenAs != "" {
 		c.printer.Note("crishim: %s is a Docker engine: taken as -r %s", conn.TakenAs, conn.RuntimeEndpoint)
 	}
-	// During a restart of serve its socket stays open. The restart may take longer than the probe waits.
+	// While serve restarts, its socket stays open but does not answer. If the restart takes longer than the probe waits,
+	// another runtime is chosen.
 	for _, one := range conn.Candidates {
 		if one.Chosen || c.in.Compat {
 			break
@@ -169,7 +170,7 @@ func (c *Connector) ConfigSource() client.ConfigSource {
 // Tracer returns the tracer provider, nil without --enable-tracing.
 func (c *Connector) Tracer() trace.TracerProvider { return c.tracing.tracer() }
 
-// ShimFlag returns the name of a given flag about the embedded shim, or "".
+// ShimFlag returns the name of a flag on the command line that only applies to the embedded shim, or "".
 func (c *Connector) ShimFlag() string {
 	switch {
 	case c.networkPlugin != "":
@@ -180,9 +181,9 @@ func (c *Connector) ShimFlag() string {
 	return ""
 }
 
-// ShimOptions returns the settings of an embedded shim: the settings of --shim-config, and the network plugin. Each
-// comes from a flag, the environment or the config file. The listener and the engine come from the endpoint. A single
-// command takes only settings of pods and images, unless the verb runs long.
+// ShimOptions returns the settings of an embedded shim: the settings in the file of --shim-config, and the network
+// plugin. Flags win over the environment, and the environment over the config file. The listener and the engine come
+// from the endpoint. Without LongRunning, the file sets only options for pods and images.
 func (c *Connector) ShimOptions() (o shim.Options, err error) {
 	config, err := c.Config()
 	if err != nil {
@@ -202,7 +203,7 @@ func (c *Connector) ShimOptions() (o shim.Options, err error) {
 			o = shim.Options{Network: o.Network, PauseImage: o.PauseImage, PullProgressDeadline: o.PullProgressDeadline, CgroupDriver: o.CgroupDriver}
 		}
 	}
-	// A command must not depend on another tool's files in /etc/cni/net.d.
+	// The default is bridge, so that a command does not depend on another tool's CNI configuration in /etc/cni/net.d.
 	o.Network.Plugin = cmp.Or(c.networkPlugin, c.process.getenv("CRISHIM_NETWORK_PLUGIN"), config.NetworkPlugin, o.Network.Plugin, shim.PluginBridge)
 	if _, err := parseNetworkPlugin(o.Network.Plugin); err != nil {
 		return o, Usagef("invalid CRISHIM_NETWORK_PLUGIN %s: %v", Quote(o.Network.Plugin), err)
@@ -238,7 +239,7 @@ func (c *Connector) openNode(ctx context.Context, o *client.Options) error {
 	return nil
 }
 
-// nameNode finds the name of the only node.
+// nameNode looks up the name of the node if the command line is for a single node.
 func (c *Connector) nameNode(ctx context.Context) error {
 	if c.node != "" {
 		return nil
@@ -291,7 +292,7 @@ func (e *lateError) Error() string {
 // within runs do with the time limit of a node.
 func (c *Connector) within(ctx context.Context, do func(context.Context) error) error {
 	limit := c.deadline()
-	// A context deadline would make calls fail slightly earlier, with their own errors.
+	// With a context deadline, a call could fail just before the limit and return its own error instead of a lateError.
 	limited, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if limit > 0 {
@@ -308,7 +309,7 @@ func (c *Connector) within(ctx context.Context, do func(context.Context) error) 
 	return late
 }
 
-// withinOne runs do with the time limit of the only node, and names the node in a timeout.
+// withinOne is within for a command line with a single node. It adds the node's name to a timeout.
 func (c *Connector) withinOne(ctx context.Context, do func(context.Context) error) error {
 	err := c.within(ctx, do)
 	if late := (*lateError)(nil); errors.As(err, &late) {

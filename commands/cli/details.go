@@ -93,8 +93,8 @@ func ReadPodState(p *Printer, dirs pod.Dirs, conn *client.Conn, uid string, sand
 	return state
 }
 
-// ManagedPods returns the state that sync and apply keep of pods, and of the pods of containers, by the id of the
-// sandbox.
+// ManagedPods returns the state that sync and apply keep of the given pods and of the pods of the given containers, by
+// the id of the sandbox.
 func ManagedPods(p *Printer, dirs pod.Dirs, conn *client.Conn, pods []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) map[string]output.ManagedPod {
 	uids, managed := map[string]string{}, map[string]output.ManagedPod{}
 	for _, pod := range pods {
@@ -161,8 +161,8 @@ func managedPod(state *kuberuntime.PodState) output.ManagedPod {
 	return p
 }
 
-// RecordEnd records the command that ends a running container within the grace period after began, so that why does not
-// report a crash.
+// RecordEnd records the command that ends a running container within the grace period after began, so that `crishim why`
+// does not report a crash.
 func RecordEnd(p *Printer, dirs pod.Dirs, conn *client.Conn, c *runtimeapi.Container, command string, began time.Time, grace time.Duration) {
 	if conn.Remote() != "" || c.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return
@@ -177,7 +177,7 @@ func RecordEnd(p *Printer, dirs pod.Dirs, conn *client.Conn, c *runtimeapi.Conta
 	}
 }
 
-// PointToDescribe prints a hint at describe below a table with a failure.
+// PointToDescribe prints a hint to run `crishim describe`, below a table with a failure.
 func PointToDescribe(p *Printer, pod ContainerPath, id string) {
 	name := fmt.Sprintf("%.13s", id)
 	if pod.Pod != "" {

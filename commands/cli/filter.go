@@ -27,12 +27,12 @@ type Filter struct {
 	labelled        client.Selector // value of --label KEY
 	Selector        client.Selector // --selector, and after Check also --label
 	latest          bool
-	last            int // the number of the newest; 0 for all
+	last            int // number of the newest objects to list; 0 for all
 
 	pod, image string // of containers
 	All        bool   // containers in every state
 
-	Crictl bool // names have crictl's meaning
+	Crictl bool // an unknown --pod is used as an id without an error, as in crictl
 }
 
 // flags returns the flags that containers and pods share.
@@ -122,7 +122,7 @@ func SelectorFlag(to *client.Selector, aliases ...string) urfave.Flag {
 	}, "selector", "filter by labels with `EXPRESSION`: app=web,tier!=db,env in (a,b),!old", aliases...)
 }
 
-// Given reports whether flags choose something.
+// Given reports whether a flag restricts the objects. The id and the namespace of -n do not count.
 func (f *Filter) Given() bool {
 	return f.Name.Regexp != nil || f.namespace.Regexp != nil || f.pod != "" || f.image != "" || f.State != "" ||
 		len(f.labels)+len(f.labelled)+len(f.Selector) > 0 || f.latest || f.last != 0
@@ -162,7 +162,7 @@ func (f *Filter) Check(containers bool) error {
 	return nil
 }
 
-// filtered has the properties of a container or a pod that a filter matches.
+// filtered has the properties of a container or a pod that Filter compares.
 type filtered struct {
 	id, name, namespace, state string
 	labels                     map[string]string

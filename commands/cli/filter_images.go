@@ -65,7 +65,7 @@ func (f *ImageFilter) Images(ctx context.Context, conn *client.Conn) ([]*runtime
 	return f.Choose(res.GetImages())
 }
 
-// Choose applies the filter without its labels, for which ByLabel needs a request per image.
+// Choose applies the filter except its labels. ByLabel applies the labels, which takes a request per image.
 func (f *ImageFilter) Choose(images []*runtimeapi.Image) (_ []*runtimeapi.Image, err error) {
 	slices.SortStableFunc(images, func(a, b *runtimeapi.Image) int { return strings.Compare(ImageName(a), ImageName(b)) })
 	images = slices.DeleteFunc(images, func(i *runtimeapi.Image) bool { return f.Ref != "" && !isNamed(i, f.Ref) })
@@ -102,7 +102,7 @@ func parseImageFilter(text string) (f imageFilter, err error) {
 		}
 	default:
 		err = errors.New("must be dangling=BOOL, reference=REGEX, before=IMAGE or since=IMAGE")
-		if strings.Contains(text, "{{") { // docker inspect -f TEMPLATE
+		if strings.Contains(text, "{{") { // like `docker inspect -f TEMPLATE`
 			err = WithHint(err, "`-o go-template=TEMPLATE` prints fields")
 		}
 	}
@@ -246,7 +246,7 @@ func ImageName(image *runtimeapi.Image) string {
 	return slices.Concat(image.GetRepoTags(), image.GetRepoDigests(), []string{image.GetId()})[0]
 }
 
-// noImage is the error about a missing image, for which CRI has an answer without an error.
+// noImage is the error about a missing image. In CRI, ImageStatus of a missing image is not an error.
 type noImage struct{ ref string }
 
 func (e noImage) Error() string { return "no such image " + Quote(e.ref) }

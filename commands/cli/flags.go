@@ -61,9 +61,9 @@ type typedFlag struct {
 	text     *flagText
 	Words    []string // the values that completion offers
 	Repeated bool
-	number   bool // crictl reports a wrong value in urfave's words
+	number   bool // crictl reports a wrong value as a "parse error"
 
-	placeholder string // for the value, if the usage marks no word
+	placeholder string // for the value in help, if the usage has no word in backticks
 }
 
 type flagText struct {
@@ -95,7 +95,7 @@ func (f *typedFlag) String() string { return urfave.FlagStringer(f) }
 
 func (f *typedFlag) Names() []string { return append([]string{f.Name}, f.Aliases...) }
 
-// Number marks a flag that takes a plain number in crictl.
+// Number marks a flag that is a number in crictl. With --compat=crictl, a wrong value is reported as a "parse error".
 func (f *typedFlag) Number() *typedFlag {
 	f.number = true
 	return f
@@ -182,7 +182,7 @@ func LabelsFlag(to *map[string]string, name, usage string, aliases ...string) ur
 	return flag
 }
 
-// addLabels reads k=v[,k=v]; a value may contain '=', and a comma that no pair follows.
+// addLabels reads k=v[,k=v]. A value may contain '='. A part without '=' after a comma belongs to the value before it.
 func addLabels(to *map[string]string, text string) error {
 	var pairs []string
 	for part := range strings.SplitSeq(text, ",") {

@@ -4,7 +4,7 @@ import (
 	urfave "github.com/urfave/cli/v2"
 )
 
-// parts are the parts of one command line.
+// parts are the objects that the verbs of one command line share.
 type parts struct {
 	in        *Invocation
 	printer   *Printer

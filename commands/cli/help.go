@@ -180,7 +180,7 @@ func FlagUsage(f urfave.Flag) string {
 		return ""
 	}
 	usage := strings.ReplaceAll(d.GetUsage(), "`", "")
-	// The usage explains 0 and -1, and has longer defaults itself.
+	// The usage itself explains the defaults 0 and -1, and describes some defaults in words.
 	if text := d.GetDefaultText(); d.TakesValue() && !slices.Contains([]string{"", "0", "-1"}, text) && !strings.Contains(usage, "(default ") {
 		usage += " (default " + strings.Trim(text, `"`) + ")"
 	}

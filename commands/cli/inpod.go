@@ -22,7 +22,7 @@ import (
 // The code of this file runs in the pods of kubectl-crishim, which start it with the hidden verbs of package kube.
 
 // idle keeps a container running for execs, until a signal or until nothing listens at the mounted socket. A restarted
-// runtime has a new socket, which only the next container gets.
+// runtime creates a new socket, which only a new container can mount.
 func idle(ctx context.Context, p *Process) int {
 	endpoint, err := client.ParseEndpoint(p.getenv("CONTAINER_RUNTIME_ENDPOINT"))
 	if err != nil || endpoint.Network != "unix" {
@@ -34,7 +34,7 @@ func idle(ctx context.Context, p *Process) int {
 		case errors.Is(err, syscall.ECONNREFUSED):
 			NewPrinter(p).Note("crishim: nothing listens at %s any more", endpoint.Address)
 			return exitFailed
-		case err == nil: // the runtime closes the connection when it ends, or after a time without a call
+		case err == nil: // the read returns when the runtime ends or closes an idle connection
 			stop := context.AfterFunc(ctx, func() { conn.Close() })
 			conn.Read(make([]byte, 1)) //nolint:errcheck // nothing comes
 			stop()
@@ -49,12 +49,12 @@ func idle(ctx context.Context, p *Process) int {
 }
 
 const (
-	relayEnds     = 5 * time.Second  // until the other side of a relay has ended after standard input
-	relayConnects = 30 * time.Second // as long as a client waits for its relay
+	relayEnds     = 5 * time.Second  // limit for the other side to close after EOF on standard input
+	relayConnects = 30 * time.Second // limit of the connection to the runtime; a client waits as long for the relay
 )
 
-// relay copies between the standard streams and the runtime's socket, or a TCP address of the loopback. It ends when
-// the other side ends, because an exec cannot end its output alone.
+// relay copies between the standard streams and the runtime's socket, or a TCP address of the loopback. It returns when
+// the other side closes its output, because an exec session cannot close its output without ending.
 func relay(ctx context.Context, args []string, p *Process) error {
 	conn, end, err := dialRelayed(ctx, args, p)
 	if err != nil {
@@ -66,7 +66,7 @@ func relay(ctx context.Context, args []string, p *Process) error {
 		return err
 	}
 	go func() {
-		_, _ = io.Copy(conn, p.In) // the other direction ends with it
+		_, _ = io.Copy(conn, p.In) // after an error, the other direction ends too
 		if half, ok := conn.(interface{ CloseWrite() error }); ok {
 			_ = half.CloseWrite()
 		}
@@ -83,7 +83,7 @@ func dialRelayed(ctx context.Context, args []string, p *Process) (conn net.Conn,
 	if len(args) < 2 {
 		own := *p
 		own.ConnectTimeout = cmp.Or(p.ConnectTimeout, relayConnects)
-		runtime, err := NewConnector(NewInvocation(&own, false)).Connect(ctx) // starts the embedded dockershim if there is only Docker
+		runtime, err := NewConnector(NewInvocation(&own, false)).Connect(ctx) // starts the embedded dockershim if the runtime is Docker
 		if err != nil {
 			return nil, nil, err
 		}
@@ -100,8 +100,9 @@ func dialRelayed(ctx context.Context, args []string, p *Process) (conn net.Conn,
 	return conn, func() { conn.Close() }, err
 }
 
-// attend removes kube.NodeWord and its value from a command line, and returns the process for the command line. The
-// end of standard input interrupts the command line.
+// attend removes kube.NodeWord and the terminal's width from a command line, and returns a process for the command line
+// that has an empty standard input. kubectl-crishim keeps the real standard input open until it is interrupted or
+// disconnects. EOF sets left and interrupts the command line.
 func attend(p *Process, args []string, left *atomic.Bool, signals chan<- os.Signal) (*Process, []string) {
 	own := *p
 	if len(args) < 3 {
@@ -110,7 +111,7 @@ func attend(p *Process, args []string, left *atomic.Bool, signals chan<- os.Sign
 	if columns, err := strconv.Atoi(args[2]); err == nil && columns > 0 {
 		own.OutTerminal, own.ErrTerminal, own.Width = true, true, func() int { return columns }
 	}
-	own.LookupEnv = func(name string) (string, bool) { // standard error is shown as lines: nothing is drawn there
+	own.LookupEnv = func(name string) (string, bool) { // kubectl-crishim shows standard error line by line, so nothing may be redrawn
 		if name == "TERM" {
 			return "dumb", true
 		}

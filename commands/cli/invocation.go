@@ -17,7 +17,7 @@ type Invocation struct {
 
 	line    argv.Line
 	several bool            // the command line is for several endpoints
-	merged  *output.Options // of the results of several endpoints
+	merged  *output.Options // options for the merged result of several endpoints
 	run     func(ctx context.Context, p *Process, args []string) int
 }
 
@@ -38,8 +38,8 @@ var (
 	endpointFlags = []string{"runtime-endpoint", "image-endpoint"}
 )
 
-// RunLine runs another command line in a process, on the runtime of a verb and with the verb's global flags, and
-// returns the exit status.
+// RunLine runs another command line with the streams of p and returns the exit status. The command line uses the runtime
+// of conn and the global flags of in.
 func (in *Invocation) RunLine(ctx context.Context, p Process, conn *client.Conn, args ...string) int {
 	line, left := []string{"crishim"}, ownFlags
 	if in.Cluster == nil {

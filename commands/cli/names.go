@@ -124,7 +124,7 @@ func NamePods(ctx context.Context, conn *client.Conn, containers []*runtimeapi.C
 	return named
 }
 
-// PodNamesRepeat reports whether pods of the same name are in several namespaces.
+// PodNamesRepeat reports whether containers of several namespaces have the same pod/container name.
 func PodNamesRepeat(containers []*runtimeapi.Container) bool {
 	seen := map[string]string{}
 	for _, c := range containers {

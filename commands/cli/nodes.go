@@ -26,7 +26,7 @@ import (
 // nodes holds the endpoints of a command line for several endpoints.
 type nodes struct {
 	what  string          // host, endpoint, node; "" for one endpoint
-	toOne string          // the beginning of a command line for a single endpoint
+	toOne string          // the beginning of a command line for one endpoint, for hints
 	all   []namedEndpoint // nil to ask the cluster
 
 	// Flags.
@@ -185,7 +185,7 @@ func runOnNode(ctx context.Context, node namedEndpoint, try bool, p *Printer, c 
 	return part, nil
 }
 
-// runThere runs a command line on its node.
+// runThere runs a command line on the node, for a verb with OnNode.There.
 func runThere(ctx context.Context, args []string, in *Invocation, c *Connector) error {
 	if err := c.nameNode(ctx); err != nil {
 		return err
@@ -210,10 +210,10 @@ func runThere(ctx context.Context, args []string, in *Invocation, c *Connector) 
 	})
 }
 
-// streamsThere returns streams that show a node's output as data of that node. Standard error has the node before each
-// line, or in the JSON of --error-format, so that no line looks like crishim's own message. On a terminal the result
-// keeps its colours and no other control character. The verb logs adds no node, because its standard error is part of
-// the log.
+// streamsThere returns streams that mark the output of a node. The node's name is added to each line of standard error,
+// as a prefix or in the JSON of --error-format, so that no line looks like crishim's own message. On a terminal the
+// result keeps its colours and no other control character. For the verb logs the name is not added, because standard
+// error is part of the log.
 func streamsThere(args []string, in *Invocation, node string) (streams stream.Streams, flush func() error) {
 	p, logs := in.Printer, in.line.Verb == "logs"
 	streams = stream.Streams{In: in.In, Out: p.Out, Err: p.Err}
@@ -250,7 +250,7 @@ func (w nodeFailures) Write(p []byte) (int, error) {
 				f.Node = w.node
 				of[kind] = f
 			}
-			failure, _ := json.Marshal(of) // of strings
+			failure, _ := json.Marshal(of) // cannot fail, because of contains only strings
 			text = append(output.EscapeJSON(failure), '\n')
 		}
 		if _, err := w.Writer.Write(text); err != nil {
@@ -305,7 +305,7 @@ func failuresOf(failures []*failure, forPrograms bool) error {
 	return Join(failed...)
 }
 
-// wantsJSONErrors reports whether a command line that cannot be parsed has --error-format=json.
+// wantsJSONErrors reports whether a command line has --error-format=json, even if the command line cannot be parsed.
 func wantsJSONErrors(args []string) bool {
 	for i, arg := range args {
 		name, value, joined := strings.Cut(arg, "=")

@@ -71,7 +71,7 @@ func RunPod(ctx context.Context, conn *client.Conn, dirs pod.Dirs, pod *runtimea
 	return res.GetPodSandboxId(), err
 }
 
-// completeCgroup sets the cgroup parent if the runtime has no default for it, as containerd.
+// completeCgroup sets the cgroup parent for containerd, which has no default for it.
 func completeCgroup(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandboxConfig, handler string) error {
 	if pod.GetLinux().GetCgroupParent() != "" || conn.Version.GetRuntimeName() != "containerd" {
 		return nil
@@ -93,8 +93,8 @@ func completeCgroup(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodS
 // runtime keeps no logs. rmp removes the logs. Tests change OwnLogs.
 var OwnLogs = "/var/log/crishim"
 
-// completeLogs sets a log directory if this user may create it. The embedded shim needs no log directory, and a remote
-// runtime has none here.
+// completeLogs sets a log directory and creates it if the user is root. The embedded shim needs no log directory. For a
+// remote runtime the directory would be on the wrong host.
 func completeLogs(conn *client.Conn, pod *runtimeapi.PodSandboxConfig) error {
 	if pod.LogDirectory != "" || conn.Embedded || conn.Remote() != "" || os.Geteuid() != 0 {
 		return nil

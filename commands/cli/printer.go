@@ -31,7 +31,7 @@ type Printer struct {
 	debug       bool        // --debug
 	color       string      // --color
 	errorFormat string      // --error-format
-	node        string      // of a cluster, or one of several endpoints; "" for none
+	node        string      // name of one of several nodes or endpoints; "" for a single one
 	all         *Printer    // of all nodes; nil unless there are several
 	try         bool        // changes of several nodes are only shown, because --yes was not given
 }
@@ -88,8 +88,8 @@ func (p *Printer) Progress() progress.Options {
 	return progress.Options{Out: p.Err, Terminal: p.ErrTerminal && !p.dumb(), Width: p.Width()}
 }
 
-// progressLines returns the options for writing the progress of pulls as lines, because steps of several pods are
-// printed meanwhile.
+// progressLines returns the options for writing the progress of pulls as lines. A redrawn display would mix with the
+// messages about other pods.
 func (p *Printer) progressLines() progress.Options {
 	return progress.Options{Out: NewPrefixWriter(p.Err, p.mu, "")}
 }
@@ -132,7 +132,7 @@ func (p *Printer) Debugf(format string, args ...any) {
 	}
 }
 
-// Warn writes a warning to stderr. An error for %w is worded as by Sentence.
+// Warn writes a warning to stderr. Sentence formats an error that is wrapped with %w.
 func (p *Printer) Warn(format string, args ...any) {
 	f := failure{Code: "warning", Message: p.Sentence(fmt.Errorf(format, args...))}
 	if p.all != nil {
@@ -219,7 +219,7 @@ func (p *Printer) Sentence(err error) string {
 	return strings.Join(lines, "\n")
 }
 
-// MaxConcurrent limits parallel removals and pulls.
+// MaxConcurrent limits parallel operations of one verb, such as removals, stops and pulls.
 const MaxConcurrent = 8
 
 // InParallel calls do for all items, up to limit at once. Output and failures are in the order of the items. With

@@ -32,23 +32,23 @@ type Process struct {
 	Now       func() time.Time
 	// AskPassword reads a line from the terminal without showing it.
 	AskPassword func(ctx context.Context, prompt string) (string, error)
-	// Exit ends the process at a second interrupt; nil in tests.
+	// Exit ends the process at a second interrupt; nil in tests and for Invocation.RunLine.
 	Exit func(int)
-	// These streams are terminals.
+	// InTerminal, OutTerminal and ErrTerminal report whether the streams are terminals.
 	InTerminal, OutTerminal, ErrTerminal bool
 	// Width returns the terminal's present width in cells; 0 if there is no terminal.
 	Width func() int
 
-	// StartShim starts the embedded dockershim if there is only Docker.
+	// StartShim starts the embedded dockershim if the runtime is Docker.
 	StartShim func(context.Context, client.Engine, shim.Options) (client.Shim, error)
 	// Cluster reaches the nodes of a cluster; nil if the command line is not for nodes.
 	Cluster *Cluster
 
 	// CompleteTimeout limits the completion of a name; 0 means 300 ms.
 	CompleteTimeout time.Duration
-	// ConnectTimeout is the default of --connect-timeout; 0 means the client's own limit.
+	// ConnectTimeout is the default of --connect-timeout; 0 means the default of client.Options.
 	ConnectTimeout time.Duration
-	// StatsSecond is the length of a second of --seconds; 0 means a second.
+	// StatsSecond replaces the second in --seconds, and the interval of `top --once`, to make tests fast; 0 means no change.
 	StatsSecond time.Duration
 	// ConfigFile is the default config file. If it does not exist, a file next to Executable is
 	// read. Tests leave both empty.

@@ -8,7 +8,7 @@ import (
 
 // profiles measures a command line for --profile-cpu and --profile-mem.
 type profiles struct {
-	cpuFile, memoryFile string // of the flags
+	cpuFile, memoryFile string // values of the flags
 	cpu                 *outputFile
 }
 

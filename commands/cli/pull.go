@@ -48,7 +48,7 @@ func (o *PullOptions) Flags() []urfave.Flag {
 	}, o.plugins.Flags()...)
 }
 
-// ChoiceFlags returns the flags of verbs for which the config file has a default.
+// ChoiceFlags returns --with-pull and --no-pull, which override the default in the config file.
 func (o *PullOptions) ChoiceFlags() []urfave.Flag {
 	return []urfave.Flag{
 		BoolFlag(&o.With, "with-pull", "pull the image first"),
@@ -90,7 +90,7 @@ func (p *CredentialPlugins) Flags() []urfave.Flag {
 	}
 }
 
-// Load reads the configuration, if a flag named one.
+// Load reads the configuration if a flag names it.
 func (p *CredentialPlugins) Load(in *Invocation) (err error) {
 	if (p.config == "") != (p.dir == "") {
 		return Usagef("--image-credential-provider-config and --image-credential-provider-bin-dir belong together")
@@ -179,7 +179,7 @@ func (o *PullOptions) Pull(ctx context.Context, p *Printer, conn *client.Conn, s
 // pullError adds the next step if the registry refuses the login.
 func pullError(err error, auth *runtimeapi.AuthConfig) error {
 	var named *client.Error
-	if errors.As(err, &named) && strings.HasPrefix(named.Error(), "pull image: ") { // the caller names the image
+	if errors.As(err, &named) && strings.HasPrefix(named.Error(), "pull image: ") { // Pull prepends "pull IMAGE: "
 		err = &worded{err, strings.TrimPrefix(named.Error(), "pull image: ")}
 	}
 	switch {
@@ -252,7 +252,7 @@ func (o *PullOptions) pullOnce(ctx context.Context, p *Printer, conn *client.Con
 func pullShowing(ctx context.Context, conn *client.Conn, r *runtimeapi.PullImageRequest, display *progress.Display, opts ...grpc.CallOption) (string, error) {
 	shown := display.Add("pulling", r.GetImage().GetImage())
 	defer shown.Close()
-	if r.GetImage().GetRuntimeHandler() == "" { // for which the private service has no field
+	if r.GetImage().GetRuntimeHandler() == "" { // crishim's own PullImage request has no runtime handler
 		id, err := conn.PullReporting(ctx, r.GetImage().GetImage(), r.GetAuth(), shown.Report, opts...)
 		if !errors.Is(err, client.ErrNotDockershim) {
 			return id, err
@@ -269,7 +269,7 @@ func pullShowing(ctx context.Context, conn *client.Conn, r *runtimeapi.PullImage
 	return res.GetImageRef(), err
 }
 
-// PullInLines returns a function that shows pulls as lines, because steps of several pods are printed meanwhile.
+// PullInLines returns a function that pulls an image and writes the progress as lines, like progressLines.
 func PullInLines(p *Printer, conn *client.Conn) func(context.Context, string, *runtimeapi.AuthConfig, *runtimeapi.PodSandboxConfig) (string, error) {
 	return func(ctx context.Context, image string, auth *runtimeapi.AuthConfig, pod *runtimeapi.PodSandboxConfig) (string, error) {
 		r := &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: image}, Auth: auth, SandboxConfig: pod}

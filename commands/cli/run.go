@@ -83,7 +83,8 @@ func run(ctx context.Context, app *App, line argv.Line, args []string) error {
 	return err
 }
 
-// answerAsCrictl shows the help page if crictl does, and returns the remaining error in crictl's words.
+// answerAsCrictl prints the help page for usage errors for which crictl prints it. It returns nil if crictl succeeds, or
+// else the error with crictl's text.
 func answerAsCrictl(app *App, line argv.Line, args []string, err error) error {
 	var usage *UsageError
 	switch {
@@ -115,7 +116,7 @@ func report(p *Printer, line argv.Line, signal syscall.Signal, left bool, err er
 	if code, _, ok := commandStatus(err); ok {
 		for _, one := range Failures(err) {
 			switch own, why, ok := commandStatus(one); {
-			case !ok: // an error of the clean-up
+			case !ok: // a further error, such as a failed clean-up
 				p.fail(p.describe(one))
 			case why != "":
 				code := "cannot_run"

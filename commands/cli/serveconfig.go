@@ -60,7 +60,7 @@ type serveFile struct {
 	NonMasqueradeCIDR    *yamlList     `yaml:"non-masquerade-cidr"`
 }
 
-// yamlDuration is 5 or 5s.
+// yamlDuration is a duration: a number of seconds or a string such as 5s.
 type yamlDuration time.Duration
 
 // UnmarshalYAML reads a duration.
@@ -76,10 +76,10 @@ func (d *yamlDuration) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// yamlList is a list, or a comma-separated text.
+// yamlList is a list of strings, or a comma-separated string.
 type yamlList string
 
-// UnmarshalYAML reads a list or a text.
+// UnmarshalYAML reads a list or a string.
 func (l *yamlList) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind != yaml.SequenceNode {
 		return n.Decode((*string)(l))
@@ -90,7 +90,8 @@ func (l *yamlList) UnmarshalYAML(n *yaml.Node) error {
 	return err
 }
 
-// ReadServeConfig reads settings from the file that the flag from names. Flags on the command line win.
+// ReadServeConfig reads settings from the file at path. Flags on the command line win. Errors begin
+// with the flag's name in from.
 func (o *ServeOptions) ReadServeConfig(given func(flag string) bool, from, path string) error {
 	if path == "" {
 		return nil

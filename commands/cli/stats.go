@@ -23,9 +23,9 @@ type StatsOptions struct {
 	Filter  Filter
 	seconds int
 	second  time.Duration
-	given   bool // --seconds
+	given   bool // --seconds is given
 	watch   bool
-	missing error // about targets that do not exist, while others are shown
+	missing error // the error about targets that do not exist; ShowStats returns it after the stats of the other targets
 	View    View
 }
 
@@ -55,12 +55,12 @@ func (o *StatsOptions) Check(in *Invocation, c *urfave.Context) error {
 	return cmp.Or(ArgCount(c, 0, most), o.Filter.Check(false), o.View.Check(in))
 }
 
-// Chosen returns the ids of the targets by find; nil means all. If some targets exist and are shown once, the error
-// about the others is returned at the end.
+// Chosen calls find for each target and returns the ids; nil means all. If only some targets exist, ShowStats returns
+// the error about the others after the stats. With --watch, Chosen returns the error at once.
 func (o *StatsOptions) Chosen(p *Printer, find func(ref string) (string, error)) (ids []string, err error) {
 	o.missing = Each(o.Targets, func(ref string) error {
 		id, err := find(ref)
-		if p.Compat && IsGone(err) { // crictl lists nothing
+		if p.Compat && IsGone(err) { // crictl prints an empty list for an unknown target
 			id, err = ref, nil
 		}
 		if err == nil {
@@ -101,13 +101,13 @@ func ShowStats[S any](ctx context.Context, p *Printer, conn *client.Conn, o *Sta
 	defer end()
 	between := interval
 	if !o.OneSample() {
-		between = 0 // the interval already passes between the two samples
+		between = 0 // a page with two samples already takes the interval
 	}
 	// If the runtime measures the rate itself, one sample is enough.
 	unrated := func(s S) bool { return cpu(s) != nil && cpu(s).GetUsageNanoCores() == nil }
 	err := Refresh(ctx, o.watch, between, func(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
-		defer cancel() // ends AskExtras
+		defer cancel() // stops AskExtras after an error
 		o.View.Now = p.Now()
 		before, err := sample(ctx)
 		if err != nil {

@@ -102,7 +102,7 @@ func (e Extras) addMetrics(p *runtimeapi.PodSandboxMetrics, known map[string]boo
 		blocks, pids := Traffic{initial(metricReads), initial(metricWrites)}, int64(UnknownAmount)
 		for _, m := range c.GetMetrics() {
 			switch v := int64(m.GetValue().GetValue()); m.GetName() {
-			case metricReads: // a value for each device
+			case metricReads: // one value per device
 				blocks.In = sum(blocks.In, v)
 			case metricWrites:
 				blocks.Out = sum(blocks.Out, v)
@@ -116,7 +116,7 @@ func (e Extras) addMetrics(p *runtimeapi.PodSandboxMetrics, known map[string]boo
 	e.blocks[p.GetPodSandboxId()] = whole
 }
 
-// WithNetworks returns the figures with new networks of pods.
+// WithNetworks returns e with the network figures of stats.
 func (e Extras) WithNetworks(stats []*runtimeapi.PodSandboxStats) Extras {
 	e.network, e.Names = map[string]Traffic{}, map[string]Traffic{}
 	e.addNetworks(stats)

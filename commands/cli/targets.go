@@ -54,7 +54,7 @@ func AttemptFlag(to **uint32) urfave.Flag {
 	}, "attempt", "attempt `N` of the container instead of the newest")
 }
 
-// listed reports whether no argument names the targets.
+// listed reports whether --all or --selector chooses the targets, instead of arguments.
 func (t *Targets) listed() bool { return t.All || len(t.Selector) > 0 }
 
 // Check reads the arguments.
@@ -83,7 +83,8 @@ func (o *RemoveOptions) ForceFlag(usage string) urfave.Flag {
 	return BoolFlag(&o.Force, "force", usage, "f")
 }
 
-// Refuse returns the error about a target that still runs. With --all or a selector the other targets are removed.
+// Refuse returns the error about a target that still runs. The other targets are removed. In a dry run with
+// --all or a selector, Refuse prints a line instead.
 func (o *RemoveOptions) Refuse(p *Printer, what, sandbox, called, hint string) error {
 	switch {
 	case o.listed() && o.DryRun(p):
@@ -99,7 +100,7 @@ func (o *RemoveOptions) Refuse(p *Printer, what, sandbox, called, hint string) e
 type target[T any] struct {
 	Ref    string
 	Object T
-	Title  string // of a target that the user did not name
+	Title  string // name in messages of a target that --all or --selector chose
 	full   string // Ref with the namespace of -n
 }
 

@@ -71,7 +71,7 @@ func (t *tracing) start(c *urfave.Context) error {
 	}
 	t.provider = sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(t.exporter, sdktrace.WithExportTimeout(exportTimeout)),
-		sdktrace.WithSampler(sdktrace.ParentBased(sampler)), // for a request to serve, the client has decided
+		sdktrace.WithSampler(sdktrace.ParentBased(sampler)), // serve follows the sampling decision of its client
 		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "crishim"), attribute.String("service.version", t.printer.process.OwnVersion()))),
 	)
 	switch verb := c.App.Command(c.Args().First()); {
@@ -82,8 +82,8 @@ func (t *tracing) start(c *urfave.Context) error {
 	return nil
 }
 
-// overTLS reports whether the environment names a certificate for the collector, which the exporter reads. Without
-// WithInsecure, a certificate that cannot be read prevents the export.
+// overTLS reports whether the environment names a certificate for the collector. The exporter reads the certificate
+// itself. Without WithInsecure, an unreadable certificate prevents the export.
 func overTLS(p *Process) bool {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_CERTIFICATE", "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE"} {
 		if p.getenv(name) != "" {
@@ -119,15 +119,15 @@ func (t *tracing) tracer() trace.TracerProvider {
 	return t.provider
 }
 
-// reportingExporter warns once that a collector cannot be reached. The SDK itself would call a handler of the whole
-// process.
+// reportingExporter warns about a failed export, once until the next success. The SDK itself would call an error handler
+// that is global to the process.
 type reportingExporter struct {
 	sdktrace.SpanExporter
 	endpoint string
 	printer  *Printer
 	mu       sync.Mutex            // held until the warning is written
-	failed   bool                  // since the last export
-	dialled  atomic.Pointer[error] // the last error of a connection
+	failed   bool                  // the last export failed
+	dialled  atomic.Pointer[error] // result of the last dial, nil after a success
 }
 
 func (e *reportingExporter) dial(ctx context.Context, address string) (net.Conn, error) {
@@ -147,8 +147,8 @@ func (e *reportingExporter) ExportSpans(ctx context.Context, spans []sdktrace.Re
 	return nil
 }
 
-// harmless is a span without texts that a container or its user can choose: error texts in the status and the events,
-// and paths of the engine.
+// harmless is a span without texts that a container or its user can choose. It omits the error text of the status, the
+// events, and attributes such as paths of the engine.
 type harmless struct{ sdktrace.ReadOnlySpan }
 
 func (s harmless) Status() sdktrace.Status {

@@ -59,7 +59,7 @@ func (v *View) WideFlag() urfave.Flag {
 	return BoolFlag(&v.wide, "verbose", "more columns, as -o wide", "v")
 }
 
-// Check reads the flags.
+// Check validates the flags and sets v.Options. With several nodes it also sets in.merged.
 func (v *View) Check(in *Invocation) error {
 	v.Nodes = in.several
 	if v.Nodes && v.columns != nil {
@@ -68,7 +68,7 @@ func (v *View) Check(in *Invocation) error {
 	if err := v.read(in); err != nil || !v.Nodes {
 		return err
 	}
-	merged := v.Options // with the column for the node, which the result of one node does not have
+	merged := v.Options // the merged result has a column for the node, unlike the result of one node
 	in.merged = &merged
 	v.Options = v.WithoutNode()
 	return nil
@@ -167,7 +167,7 @@ func DetailsFlag(quiet *bool) urfave.Flag {
 	return BoolFlag(quiet, "quiet", "leave out the runtime's own details", "q")
 }
 
-// checkEventsFormat refuses a format of events in crictl's words.
+// checkEventsFormat returns crictl's error if crictl does not support the format for events.
 func (v *View) checkEventsFormat() error {
 	format := cmp.Or(v.FormatFlag, "json")
 	_, unknown := output.ParseFormat(format)

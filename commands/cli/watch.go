@@ -31,7 +31,7 @@ func Watch(ctx context.Context, conn *client.Conn, show func(context.Context) er
 	ctx, cancel := context.WithCancel(ctx)
 	happened, noEvents := make(chan struct{}, 1), make(chan struct{})
 	listened := make(chan struct{})
-	go func() { // open before the first list, so that nothing is lost between the two
+	go func() { // the stream is opened during the first list; the next poll shows a change that both miss
 		defer close(listened)
 		defer close(noEvents)
 		events, err := conn.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
@@ -59,7 +59,7 @@ func Watch(ctx context.Context, conn *client.Conn, show func(context.Context) er
 		case <-happened:
 			err = Sleep(ctx, eventsSettle)
 		case <-noEvents:
-			noEvents, interval = nil, pollInterval // used from the next round on
+			noEvents, interval = nil, pollInterval // takes effect with the next timer
 		case <-timer.C:
 		case <-ctx.Done():
 			err = ctx.Err()
