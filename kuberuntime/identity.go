@@ -61,7 +61,8 @@ func (m *Manager) identify(ctx context.Context) (identity, error) {
 	return found, nil
 }
 
-// socketOf returns the path of an endpoint's socket with symbolic links resolved, or the endpoint if it has no path.
+// socketOf returns the path of an endpoint's socket with symbolic links resolved, or the endpoint if it is not a path.
+// For docker://, whose path is empty, it returns ".".
 func socketOf(endpoint string) string {
 	_, path, ok := strings.Cut(endpoint, "://")
 	if !ok {
