@@ -38,7 +38,11 @@ type aboutEngine struct {
 }
 
 func (e aboutEngine) ServerVersion(context.Context) (types.Version, error) { return e.version() }
-func (e aboutEngine) Info(context.Context) (system.Info, error)            { return e.info, nil }
+func (e aboutEngine) Ping(context.Context) (types.Ping, error) {
+	version, err := e.version()
+	return types.Ping{APIVersion: version.APIVersion}, err
+}
+func (e aboutEngine) Info(context.Context) (system.Info, error) { return e.info, nil }
 
 func goodVersion() (types.Version, error) {
 	return types.Version{Version: "20.10.24", APIVersion: "1.41"}, nil

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/docker/docker/api/types"
 	dockercontainer "github.com/docker/docker/api/types/container"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -44,6 +45,10 @@ func (e listingEngine) ContainerList(ctx context.Context, o dockercontainer.List
 	return e.lists.ContainerList(ctx, o)
 }
 
+func (e listingEngine) ServerVersion(ctx context.Context) (types.Version, error) {
+	return e.lists.ServerVersion(ctx)
+}
+
 func newService(o Options, client *docker.Client) (*criService, *private.Service, error) {
 	s := &criService{}
 	var engine, listing engine = client, client
@@ -77,7 +82,7 @@ func newService(o Options, client *docker.Client) (*criService, *private.Service
 		Engine: listing, Containers: s.containerService, Networks: networks.Plugins, PauseImage: o.PauseImage, OOM: oom, Log: o.Log,
 	})
 	s.nodeService = node.New(node.Options{
-		Engine: engine, Networks: networks, PauseImage: pauseImage, CgroupDriver: o.CgroupDriver, Daemon: o.Daemon,
+		Engine: listing, Networks: networks, PauseImage: pauseImage, CgroupDriver: o.CgroupDriver, Daemon: o.Daemon,
 	})
 	s.imageService = image.New(image.Options{
 		Engine: engine, PauseImage: pauseImage, PullProgressDeadline: o.PullProgressDeadline,

@@ -1,5 +1,6 @@
-// Package cache keeps the engine's lists of all sandboxes and of all pod containers until an event or a request of the
-// shim may have changed them. A kubelet requests both lists every second; docs/performance.md has the effect.
+// Package cache keeps the engine's version, and its lists of all sandboxes and of all pod containers until an event or a
+// request of the shim may have changed them. A kubelet requests both lists every second, and each client begins with the
+// version; docs/performance.md has the effect.
 //
 // Events only invalidate lists, so duplicate, late and reordered events do no harm. A list that was read during an
 // event is discarded.
@@ -27,6 +28,7 @@ type Engine interface {
 	Events(ctx context.Context, o events.ListOptions) (<-chan events.Message, <-chan error)
 	Ping(ctx context.Context) (types.Ping, error)
 	Info(ctx context.Context) (system.Info, error)
+	ServerVersion(ctx context.Context) (types.Version, error)
 	ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error)
 }
 
@@ -44,6 +46,7 @@ type Cache struct {
 
 	mu         sync.Mutex // guards the fields below
 	following  bool       // the event stream is open
+	version    string     // of the followed engine
 	generation uint64     // incremented by each invalidation
 	lists      map[string]list
 }
@@ -101,9 +104,21 @@ func (c *Cache) Invalidate() {
 	clear(c.lists)
 }
 
-func (c *Cache) setFollowing(following bool) {
+// ServerVersion returns only the Version of an engine whose event stream is open, because the engine starts other
+// programs to answer. An engine with another version has another stream.
+func (c *Cache) ServerVersion(ctx context.Context) (types.Version, error) {
 	c.mu.Lock()
-	c.following = following
+	version, following := c.version, c.following
+	c.mu.Unlock()
+	if following {
+		return types.Version{Version: version}, nil
+	}
+	return c.engine.ServerVersion(ctx)
+}
+
+func (c *Cache) setFollowing(following bool, version string) {
+	c.mu.Lock()
+	c.following, c.version = following, version
 	c.mu.Unlock()
 	c.Invalidate()
 }
@@ -122,8 +137,8 @@ func (c *Cache) Follow(ctx context.Context) error {
 		filters.Arg("type", string(events.ImageEventType)),   // a list contains image names
 		filters.Arg("type", string(events.NetworkEventType)), // and container addresses
 	)})
-	c.setFollowing(true)
-	defer c.setFollowing(false)
+	c.setFollowing(true, info.ServerVersion)
+	defer c.setFollowing(false, "")
 	silent := make(chan struct{})
 	var ping sync.WaitGroup
 	defer ping.Wait()

@@ -94,6 +94,30 @@ func (f *fixture) start() {
 	synctest.Wait()
 }
 
+func TestTheVersionOfAFollowedEngineIsKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := follow(t)
+		version := func() string {
+			v, err := f.ServerVersion(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			return v.Version
+		}
+		want := f.engine.Version.Version
+		f.engine.Version.Version = "of the next engine"
+		if got := version(); got != want || slices.Contains(f.engine.Calls(), "ServerVersion") {
+			t.Errorf("got %q by %q, want %q without a call", got, f.engine.Calls(), want)
+		}
+		f.engine.BreakEvents(errors.New("restarted"))
+		synctest.Wait()
+		if got := version(); got != "of the next engine" {
+			t.Errorf("after the engine's restart: got %q", got)
+		}
+	})
+}
+
 func TestListsAreKeptUntilTheyMayHaveChanged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 
 type Engine interface {
 	ServerVersion(ctx context.Context) (types.Version, error)
+	Ping(ctx context.Context) (types.Ping, error)
 	Info(ctx context.Context) (system.Info, error)
 }
 

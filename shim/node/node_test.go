@@ -23,7 +23,11 @@ type aboutEngine struct {
 }
 
 func (e aboutEngine) ServerVersion(context.Context) (types.Version, error) { return e.version() }
-func (e aboutEngine) Info(context.Context) (system.Info, error)            { return e.info, nil }
+func (e aboutEngine) Ping(context.Context) (types.Ping, error) {
+	version, err := e.version()
+	return types.Ping{APIVersion: version.APIVersion}, err
+}
+func (e aboutEngine) Info(context.Context) (system.Info, error) { return e.info, nil }
 
 func newTest(engine Engine) *Service {
 	return New(Options{Engine: engine, Networks: Networks{Plugins: network.Plugins{Default: network.Bridge{}}}})
@@ -115,6 +119,11 @@ type silentEngine struct{}
 func (silentEngine) ServerVersion(ctx context.Context) (types.Version, error) {
 	<-ctx.Done()
 	return types.Version{}, ctx.Err()
+}
+
+func (silentEngine) Ping(ctx context.Context) (types.Ping, error) {
+	<-ctx.Done()
+	return types.Ping{}, ctx.Err()
 }
 
 func (silentEngine) Info(ctx context.Context) (system.Info, error) {

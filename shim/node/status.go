@@ -82,11 +82,11 @@ func (s *Service) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*run
 // check compares the cgroup drivers of engine and kubelet, as dockershim's cgroupDriver did. With different drivers,
 // pods and their limits would be in different trees.
 func (s *Service) check(ctx context.Context) (info system.Info, apiVersion string, err error) {
-	version, err := s.Engine.ServerVersion(ctx)
+	ping, err := s.Engine.Ping(ctx) // in contrast to the version it takes no time
 	if err != nil {
 		return info, "", err
 	}
-	if err := docker.CheckAPI(version.APIVersion); err != nil {
+	if err := docker.CheckAPI(ping.APIVersion); err != nil {
 		return info, "", err
 	}
 	if info, err = s.Engine.Info(ctx); err != nil {
@@ -96,7 +96,7 @@ func (s *Service) check(ctx context.Context) (info system.Info, apiVersion strin
 		err = fmt.Errorf("misconfiguration: kubelet cgroup driver: %q is different from docker cgroup driver: %q: set \"exec-opts\": [\"native.cgroupdriver=%s\"] in the engine's daemon.json, or the kubelet's cgroupDriver to %s: %w",
 			s.CgroupDriver, info.CgroupDriver, s.CgroupDriver, info.CgroupDriver, errdefs.ErrFailedPrecondition)
 	}
-	return info, version.APIVersion, err
+	return info, ping.APIVersion, err
 }
 
 const recursiveAPI = "1.44"

@@ -51,7 +51,7 @@ func newWatch(engine watched, log *slog.Logger) *Watch {
 func TestWatchFollowsAnEngineThatComesAndGoes(t *testing.T) {
 	t.Parallel()
 	engine, log := watched{enginetest.NewMemory()}, &safeLog{}
-	engine.Fail("ServerVersion", func(context.Context) error { return errors.New("no engine yet") })
+	engine.Fail("Ping", func(context.Context) error { return errors.New("no engine yet") })
 	w := newWatch(engine, slog.New(slog.NewTextHandler(log, nil)))
 	w.pause = time.Millisecond
 	if err := w.Start(t.Context()); err != nil {
@@ -59,7 +59,7 @@ func TestWatchFollowsAnEngineThatComesAndGoes(t *testing.T) {
 	}
 	defer w.Stop()
 	log.waitFor(t, "no engine yet")
-	engine.Fail("ServerVersion", nil)
+	engine.Fail("Ping", nil)
 	log.waitFor(t, "the engine is ready")
 	engine.waitForListener(t)
 	engine.BreakEvents(errors.New("restarted"))
