@@ -62,19 +62,18 @@ func (m *Manager) identify(ctx context.Context) (identity, error) {
 }
 
 // socketOf returns the path of an endpoint's socket with symbolic links resolved, or the endpoint if it is not a path.
-// For docker://, whose path is empty, it returns ".".
 func socketOf(endpoint string) string {
 	_, path, ok := strings.Cut(endpoint, "://")
 	if !ok {
 		path = endpoint
 	}
+	if !filepath.IsAbs(path) {
+		return endpoint
+	}
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real
 	}
-	if filepath.IsAbs(path) {
-		return filepath.Clean(path)
-	}
-	return endpoint
+	return filepath.Clean(path)
 }
 
 // is reports whether a record belongs to this runtime. A reinstalled engine has a new ID, but the same data root and

@@ -92,6 +92,11 @@ func TestSocketsByTheirFile(t *testing.T) {
 	if !a.is(socketOf("unix://"+dir+"/mount"), runtimeRecord{}) || a.is(socketOf("unix://"+dir+"/other"), runtimeRecord{}) {
 		t.Error("two paths of one file are one socket, and others are not")
 	}
+	for _, endpoint := range []string{"docker://", "docker+tcp://host:2375"} { // endpoints without a path
+		if got := socketOf(endpoint); got != endpoint {
+			t.Errorf("%s: got %s", endpoint, got)
+		}
+	}
 }
 
 // TestRecordsOfManyProcesses: concurrent processes add their runtimes to a record. The record keeps all of them.
