@@ -167,7 +167,7 @@ func TestInstrumented(t *testing.T) {
 		}
 	}
 	wantTotal := map[string]float64{
-		"kubelet_runtime_operations_total": 17, "kubelet_runtime_operations_errors_total": 6, "kubelet_runtime_operations_duration_seconds": 17,
+		"kubelet_runtime_operations_total": 17, "kubelet_runtime_operations_errors_total": 12, "kubelet_runtime_operations_duration_seconds": 17,
 	}
 	if diff := cmp.Diff(wantTotal, total); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

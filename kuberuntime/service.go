@@ -125,8 +125,7 @@ func newPodMetrics(r prometheus.Registerer) *podMetrics {
 }
 
 // instrumented is a connection to the runtime that counts every call, like the kubelet's instrumentedRuntimeService and
-// instrumentedImageManagerService. For Stop and Remove calls, NotFound is counted as an error but not returned. An
-// answer without an id or URL is returned as an error but not counted.
+// instrumentedImageManagerService. NotFound of Stop and Remove calls is counted as an error but not returned.
 type instrumented struct {
 	grpc.ClientConnInterface
 	*counts
@@ -139,14 +138,16 @@ func (i instrumented) Invoke(ctx context.Context, method string, req, resp any, 
 	i.operations.WithLabelValues(operation).Inc()
 	err := i.ClientConnInterface.Invoke(ctx, method, req, resp, opts...)
 	i.duration.WithLabelValues(operation).Observe(i.now().Sub(start).Seconds())
+	if err == nil {
+		err = checkAnswer(req, resp)
+	}
 	if err != nil {
 		i.failures.WithLabelValues(operation).Inc()
-		if strings.HasPrefix(name, "Stop") || strings.HasPrefix(name, "Remove") {
-			return ignoreNotFound(err)
-		}
-		return err
 	}
-	return checkAnswer(req, resp)
+	if strings.HasPrefix(name, "Stop") || strings.HasPrefix(name, "Remove") {
+		return ignoreNotFound(err)
+	}
+	return err
 }
 
 // operationOf returns the kubelet's name of a call, such as run_podsandbox for RunPodSandbox.
