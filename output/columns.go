@@ -17,10 +17,10 @@ type column[T any] struct {
 	number func(row T) int64
 	// shrink allows cells to be cut on a narrow terminal, down to the width least.
 	shrink bool
-	least  int  // 0: minShrunk; never less than the header's width
+	least  int  // minimum width, if larger than minShrunk and the header's width
 	start  bool // cut the beginning, because an image's tag is at the end
-	// spare allows the column to be dropped on a narrow terminal: the lowest number first, then the rightmost column. 0
-	// is never dropped, and --columns and -o wide show all columns.
+	// spare allows the column to be dropped on a narrow terminal. The lowest number is dropped first; among equal
+	// numbers, the rightmost column. A column with 0 is never dropped. --columns and -o wide show all columns.
 	spare int
 	width int // minimum width in a growing table
 	// prose marks sentences. They are wrapped to lines of their own instead of cut.

@@ -190,8 +190,8 @@ func restarts(c container) uint32 {
 	return containerAttempt(c)
 }
 
-// ofStatus returns a cell function that formats a container's status. If dead is set, the cell is unknown until the
-// container has exited.
+// ofStatus returns a cell function that formats a container's status. If dead is set, the function returns unknownCell
+// for a container that has not exited.
 func ofStatus(dead bool, text func(*runtimeapi.ContainerStatus, Options) string) func(container, Options) string {
 	return func(c container, o Options) string {
 		s := o.Statuses[c.GetId()].GetStatus()
@@ -243,7 +243,7 @@ func containerCommand(c container, o Options) string {
 type PortMapping struct {
 	ContainerPort int32  `json:"containerPort"`
 	HostPort      int32  `json:"hostPort"`
-	Protocol      any    `json:"protocol"` // TCP, or the number of CRI's enumeration; 0 may be omitted
+	Protocol      any    `json:"protocol"` // "TCP", or a number of the CRI enum Protocol; missing: TCP
 	CRIContainer  int32  `json:"container_port"`
 	CRIHost       int32  `json:"host_port"`
 	HostIP        string `json:"hostIP"`
@@ -340,8 +340,8 @@ func podNamespaceOf(c container, o Options) string {
 	return cmp.Or(c.GetLabels()[kube.LabelPodNamespace], o.Pods[c.GetPodSandboxId()].GetNamespace())
 }
 
-// LacksPodNames reports whether the view needs Options.Pods: it is a table or a list of names, and a container has no pod
-// labels.
+// LacksPodNames reports whether the view needs Options.Pods: the view is a table or a list of names, and at least one
+// container has no pod labels.
 func LacksPodNames(containers []container, o Options) bool {
 	if o.Quiet || o.Format.ForMachines() && o.Format.Kind != Name {
 		return false

@@ -52,8 +52,8 @@ func decode(raw []byte) (any, error) {
 	return v, nil
 }
 
-// numbers replaces each json.Number by the first of int64, uint64 and float64 that can hold it, because templates
-// compare and print numbers.
+// numbers replaces each json.Number by the first of int64, uint64 and float64 that can hold it. Go templates must compare
+// and print numbers, and a json.Number is a string.
 func numbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -18,7 +18,8 @@ type eventRow struct {
 	name, pod string
 }
 
-// ended returns the status of the container of a stopped event. Events of other types may already show a later exit.
+// ended returns the status of the exited container of a stopped event, or nil. Events of other types are ignored: their
+// status may be newer than the event and already show an exit.
 func (e eventRow) ended() *runtimeapi.ContainerStatus {
 	c := eventContainer(e.event)
 	if e.GetContainerEventType() != runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT || c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
@@ -76,8 +77,8 @@ func eventTone(e eventRow, _ Options) tone {
 	return plain
 }
 
-// eventContainer returns the status of the event's container. It is nil for an event about the pod itself, and if the
-// runtime does not send it.
+// eventContainer returns the status of the event's container. It returns nil if the event is about the pod itself or if
+// the runtime does not send the status.
 func eventContainer(e event) *runtimeapi.ContainerStatus {
 	for _, c := range e.GetContainersStatuses() {
 		if c.GetId() == e.GetContainerId() {

@@ -16,7 +16,7 @@ type growing[T any] struct {
 	shown  []column[T]
 	widths []int
 	space  int
-	fixed  bool // widths are fixed, on a terminal
+	fixed  bool // columns keep their widths, to fit a terminal
 }
 
 func grow[T any](w io.Writer, rows []T, columns []column[T], o Options) (*growing[T], error) {
@@ -80,11 +80,11 @@ func (g *growing[T]) fit(shown []column[T], rows []T, o Options) ([]column[T], [
 }
 
 func (g *growing[T]) row(row T, o Options) error {
-	o.NoHeaders = true // the row is the painter's first line
+	o.NoHeaders = true // the painter's line 0 is this row, not a header
 	return g.line(each(g.shown, func(c column[T]) string { return Sanitize(c.value(row, o)) }), painter([]T{row}, g.shown, o))
 }
 
-// line writes one row. In a pipe, a cell that is wider than all before widens its column.
+// line writes one row. Unless widths are fixed, a cell that does not fit widens its column for this and all later rows.
 func (g *growing[T]) line(cells []string, paint func(int, int, string) string) error {
 	var b strings.Builder
 	for i, cell := range cells {
@@ -180,7 +180,7 @@ func (c *changes[T]) show(w io.Writer, rows []T, columns []column[T], one func(T
 	return nil
 }
 
-// look returns a row's text without ages.
+// look returns a row's text for comparison with the previous one. It excludes ages, because they change all the time.
 func (c *changes[T]) look(row T, columns []column[T], v view, asTable bool, o Options) (string, error) {
 	if o.Quiet {
 		return row.GetId(), nil

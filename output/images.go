@@ -41,7 +41,7 @@ func imageRows(image *runtimeapi.Image) []imageRow {
 		return []imageRow{{image, name, none, digest}}
 	}
 	return each(image.GetRepoTags(), func(ref string) imageRow {
-		if i := strings.LastIndexByte(ref, ':'); i > strings.LastIndexByte(ref, '/') { // otherwise the colon precedes a registry's port
+		if i := strings.LastIndexByte(ref, ':'); i > strings.LastIndexByte(ref, '/') { // a colon before the last slash precedes a registry's port
 			return imageRow{image, ref[:i], ref[i+1:], digest}
 		}
 		return imageRow{image, ref, none, digest}

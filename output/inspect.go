@@ -43,8 +43,8 @@ func InspectPods(w io.Writer, rs []*runtimeapi.PodSandboxStatusResponse, o Optio
 	}), []string{"POD ID", "NAMESPACE", "NAME", "STATE", "CREATED", "IP"}, func(w io.Writer, o Options) error { return longPodStatus(w, rs, o) }, o)
 }
 
-// InspectImages writes an object for a single image, otherwise an array. asked has the names under which images are
-// shown. The others are shown under their first name.
+// InspectImages writes an object for a single image, otherwise an array. asked maps images to the tags that the user
+// named. An image without such a tag is shown by its first tag, its first digest or its id.
 func InspectImages(w io.Writer, rs []*runtimeapi.ImageStatusResponse, asked map[*runtimeapi.ImageStatusResponse]string, o Options) error {
 	return inspect(w, each(rs, func(r *runtimeapi.ImageStatusResponse) inspection {
 		i, name := r.GetImage(), cmp.Or(asked[r], imageReference(r.GetImage()))
@@ -72,8 +72,8 @@ func inspect(w io.Writer, all []inspection, headers []string, long func(io.Write
 	}, o)
 }
 
-// document returns the status and the entries of the info map with sorted keys. Times are in RFC 3339, as in crictl,
-// while lists keep the message's nanoseconds. An unset time is crictl's year 1, because scripts compare with it.
+// document returns the status and the entries of the info map with sorted keys. Times are in RFC 3339, as in crictl; only
+// lists keep the nanoseconds of the message. An unset time is printed as year 1, as in crictl: scripts compare with it.
 func (i inspection) document(o Options) ([]byte, error) {
 	document, err := withInfo(i.status, i.info)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/mattn/go-runewidth"
 )
 
-// Space between columns in cells: normally and on a narrow terminal.
+// Space between two columns, in terminal cells: normally and on a narrow terminal.
 const (
 	gap       = 3
 	narrowGap = 2
@@ -95,8 +95,8 @@ func shrunk[T any](shown []column[T], widths []int) []int {
 	return widths
 }
 
-// shrink narrows the widest columns first, down to their floor, until a line fits. If that is not enough, the floor
-// becomes lastShrunk.
+// shrink narrows the widest columns first, each down to its minimum width (floor), until a line fits. If a line still does
+// not fit, the minimum becomes lastShrunk.
 func shrink[T any](shown []column[T], widths []int, limit, space int) {
 	excess := lineWidth(widths, space) - limit
 	for _, floor := range []func(column[T]) int{column[T].floor, func(column[T]) int { return lastShrunk }} {

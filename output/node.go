@@ -18,7 +18,7 @@ func Version(w io.Writer, r *runtimeapi.VersionResponse, o Options) error {
 	return render(w, view{
 		fallback: Table, items: messages([]*runtimeapi.VersionResponse{r}), names: []string{r.GetRuntimeName()},
 		table: func(w io.Writer, o Options) error {
-			if o.Nodes { // lines of text cannot be merged
+			if o.Nodes { // Merge needs rows: it cannot add a NODE column to lines of text
 				return writeTable(w, []*runtimeapi.VersionResponse{r}, versionColumns, o)
 			}
 			_, err := fmt.Fprintf(w, "Version:  %s\nRuntimeName:  %s\nRuntimeVersion:  %s\nRuntimeApiVersion:  %s\n",
@@ -30,7 +30,7 @@ func Version(w io.Writer, r *runtimeapi.VersionResponse, o Options) error {
 
 var driverColumns = []column[string]{{name: "CGROUP DRIVER", value: func(driver string, _ Options) string { return driver }}}
 
-// RuntimeConfig writes the runtime's cgroup driver. The default format is crictl's line.
+// RuntimeConfig writes the runtime's cgroup driver. By default it prints the same line as crictl.
 func RuntimeConfig(w io.Writer, r *runtimeapi.RuntimeConfigResponse, o Options) error {
 	var drivers []string
 	if r.GetLinux() != nil {
@@ -71,7 +71,7 @@ func Info(w io.Writer, r *runtimeapi.StatusResponse, o Options) error {
 			if err != nil {
 				return nil, err
 			}
-			// crictl prints these two with Go struct tags, in snake_case.
+			// crictl encodes these two with encoding/json, so their keys are the snake_case names in the Go struct tags.
 			if handlers := r.GetRuntimeHandlers(); handlers != nil {
 				document["runtimeHandlers"] = handlers
 			}

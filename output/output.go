@@ -38,7 +38,7 @@ type Options struct {
 	Verbose   bool           // crictl's multi-line texts for lists; needs Crictl
 	Nodes     bool           // the view covers several nodes, see Merge
 
-	// Pods are the sandboxes, by id, of containers without pod labels; for tables and names.
+	// Pods are sandboxes by id. Tables and lists of names need them for containers without pod labels.
 	Pods map[string]*runtimeapi.PodSandboxMetadata
 
 	// Additional data for tables, see ContainerNeeds and PodNeeds. Missing data is shown as unknown.

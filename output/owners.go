@@ -9,16 +9,16 @@ import (
 
 const (
 	OwnerContainer = "container"
-	OwnerPod       = "pod" // the pod's sandbox, or something that all its containers share
+	OwnerPod       = "pod" // the pod's sandbox, a process in its cgroup outside all containers, or a forwarded port
 	OwnerUnit      = "unit"
 	OwnerKernel    = "kernel"
 	OwnerHost      = "host"
 )
 
-// Owner is a row of `crishim who`: the owner of a process, port or path on this machine.
+// Owner is a row of `crishim who`: the owner of a process or port on this machine.
 type Owner struct {
 	Target      string `json:"target"` // as the user named it
-	Kind        string `json:"kind"`   // process, listener, forward, volume, rootfs, ...
+	Kind        string `json:"kind"`   // process, listener or forward
 	Owner       string `json:"owner"`  // container, pod, unit, kernel or host
 	Namespace   string `json:"namespace,omitempty"`
 	Pod         string `json:"pod,omitempty"`

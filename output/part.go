@@ -49,7 +49,7 @@ func addTable[T any](p *Part, rows []T, columns []column[T], o Options) error {
 		}
 		if !slices.ContainsFunc(shown, func(c column[T]) bool { return c.name == columns[sort].name }) {
 			by := columns[sort]
-			by.named = true // used as sort key only
+			by.named = true // hidden: the user asked to sort by this column, not to show it
 			shown = append(shown, by)
 		}
 	}

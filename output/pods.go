@@ -38,7 +38,7 @@ var podColumns = []column[pod]{
 	{name: "SANDBOX", spare: 1, value: func(p pod, _ Options) string { return enumWord(p.GetState().String()) }},
 	{name: "ATTEMPT", spare: 1, number: by(podAttempt), value: func(p pod, _ Options) string { return fmt.Sprint(podAttempt(p)) }},
 	{name: "RUNTIME", spare: 1, value: func(p pod, _ Options) string { return cmp.Or(p.GetRuntimeHandler(), "(default)") }},
-	{name: "IP", wide: true, value: podIP}, // a call for each pod
+	{name: "IP", wide: true, value: podIP}, // wide, because it needs a call for each pod
 	{name: "UID", wide: true, value: func(p pod, _ Options) string { return p.GetMetadata().GetUid() }},
 }
 
@@ -48,7 +48,7 @@ var crictlPodColumns = crictlColumns{
 	wide:  []string{"UID"},
 }
 
-// PodNeeds returns the additional data for a table of pods. Dead includes the list of containers.
+// PodNeeds returns the additional data for a table of pods. If Dead is set, the table also needs the list of containers.
 func PodNeeds(o Options) (n Needs) {
 	shown, err := choose(asCrictl(podColumns, crictlPodColumns, o), o)
 	if err != nil || o.Quiet || o.Format.ForMachines() {
@@ -64,7 +64,7 @@ func PodNeeds(o Options) (n Needs) {
 // ManagedPod is the part of a pod's state that sync or apply records and the runtime does not have.
 type ManagedPod struct {
 	NoSandbox  bool
-	Managed    bool   // sync or apply still works on the pod
+	Managed    bool   // the sync or apply process that manages the pod still runs
 	Reason     string // failure of the pod as a whole
 	Containers []ManagedContainer
 }
@@ -72,7 +72,7 @@ type ManagedPod struct {
 // ManagedContainer is a container of the manifest. Its state comes from the runtime.
 type ManagedContainer struct {
 	Name, ID string // id of the newest attempt
-	Probed   bool   // Ready is the result of probes
+	Probed   bool   // has a startup or readiness probe, which determines Ready
 	kube.Container
 }
 
@@ -81,7 +81,7 @@ func (p ManagedPod) of(c container) (m ManagedContainer) {
 	if i := slices.IndexFunc(p.Containers, func(m ManagedContainer) bool { return m.Name == containerName(c) }); i >= 0 {
 		m = p.Containers[i]
 	}
-	if m.ID != c.GetId() { // the state is of an older attempt
+	if m.ID != c.GetId() { // Waits and Probed describe an older attempt
 		m.Waits, m.Probed = "", false
 	}
 	if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING || c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && !p.Managed {
@@ -110,7 +110,7 @@ func resultOf(p pod, o Options) (r podResult) {
 		NoSandbox: known.NoSandbox, Ready: p.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY, Managed: known.Managed, Reason: known.Reason,
 	}
 	names := slices.Sorted(maps.Keys(newest))
-	for _, m := range slices.Backward(known.Containers) { // init containers first, in manifest order
+	for _, m := range slices.Backward(known.Containers) { // the loop prepends: init containers end up first, in manifest order
 		if names = slices.DeleteFunc(names, func(name string) bool { return name == m.Name }); newest[m.Name] != nil || m.ID == "" {
 			names = append([]string{m.Name}, names...)
 		}

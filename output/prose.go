@@ -74,7 +74,7 @@ func writeProse[T any](w io.Writer, rows []T, shown []column[T], mayDrop bool, o
 	return err
 }
 
-// sentences returns the lines of a row's prose. All but the first column have the column's name in front.
+// sentences returns the lines of a row's prose. The text of each column but the first begins with the column's name.
 func sentences[T any](row T, prose []column[T], width int, o Options) (text []string) {
 	for i, c := range prose {
 		value := Sanitize(c.value(row, o))
