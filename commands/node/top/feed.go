@@ -123,8 +123,9 @@ func (f *feed) changed(ctx context.Context) bool {
 	return err != nil || !maps.Equal(f.states, states(list.GetContainers()))
 }
 
-// stats asks for the counters of all containers. On most runtimes ListPodSandboxStats has them all, with the network.
-// The metrics call for the rest is rare, because reading cgroups is most of the runtime's work.
+// stats asks for the counters of all containers. Most runtimes return them, and the network counters, in
+// ListPodSandboxStats. Disk and process counters need metrics calls. These are rare, because reading cgroups is most of
+// the runtime's work.
 func (f *feed) stats(ctx context.Context) (nodeStats, error) {
 	if time.Since(f.extrasAt) >= extrasPeriod {
 		f.extras, f.extrasAt = cli.AskExtras(ctx, f.conn, false)(), time.Now()
@@ -184,7 +185,7 @@ func (f *feed) run(ctx context.Context, every time.Duration, send func(any)) {
 	spent, pause := cpuTime(), firstPause // a rate needs two samples
 	for {
 		send(f.node(ctx))
-		s, _ := f.stats(ctx) // the error is in it
+		s, _ := f.stats(ctx) // s.Err has the error
 		if ctx.Err() != nil {
 			return
 		}
@@ -250,8 +251,8 @@ func notify(c chan<- struct{}) {
 
 const (
 	firstPause = time.Second             // between the first two samples
-	listPeriod = 1500 * time.Millisecond // a pause is shown within 2 s
-	allPeriod  = 10 * time.Second        // between lists without an event: some changes have no event
+	listPeriod = 1500 * time.Millisecond // between checks for changes: a paused container is shown within 2 s
+	allPeriod  = 10 * time.Second        // between lists without an event, because some changes cause no event
 	leastPause = 2 * time.Second         // between two samples
 	mostPause  = 20 * time.Second
 	// costShare limits the CPU time of lists and samples, including the embedded dockershim, to 1/50 of a core.

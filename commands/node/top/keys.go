@@ -141,7 +141,7 @@ func (m *Model) press(k tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-// fold hides or shows the containers of a pod, and selects a folded pod.
+// fold hides or shows the containers of a pod. If it hides them, it selects the pod.
 func (m *Model) fold(n *node, folded bool) {
 	m.folded[n.pod] = folded
 	if folded {

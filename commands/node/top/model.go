@@ -1,9 +1,9 @@
 // Package top is the live view of the pods on a node: a tree with figures, plots of the last minutes for the
 // selected row, and keys that run other verbs on it.
 //
-// [Model] has no terminal in it: it takes messages ([lists], [nodeStats], [nodeUsage], [lost], keys) and returns a page of
-// text. [Run] feeds it from a runtime and draws it; [Once] writes one page. The verbs are run by [Options.Run] and
-// [Options.Session], as command lines: this package knows none of them.
+// [Model] does not use a terminal: it takes messages ([lists], [nodeStats], [nodeUsage], [lost], keys) and returns a page
+// of text. [Run] feeds it from a runtime and draws it. [Sample] and [Print] write one page. [Options.Run] and
+// [Options.Session] run verbs as command lines, so that this package does not depend on the verbs.
 package top
 
 import (
@@ -21,7 +21,7 @@ import (
 // Options has the settings of a view and its callbacks.
 type Options struct {
 	Runtime string        // name for the title
-	Every   time.Duration // between two samples; 0: by cost
+	Every   time.Duration // time between two samples; 0: depends on the CPU time of a sample
 	Sort    string        // one of Orders; "" is the first
 	// Run runs a verb and writes its output, for a terminal of the given width unless it is 0.
 	Run func(ctx context.Context, out io.Writer, width int, args ...string) error
@@ -54,7 +54,7 @@ type Model struct {
 	filter   string
 	folded   map[string]bool
 	selected string    // the id of a row
-	moved    bool      // by the user; before, the first row is selected
+	moved    bool      // the user has pressed a key in the list; until then the first row is selected
 	touched  time.Time // time of the last key
 	first    int       // the row on top of the screen
 
@@ -99,7 +99,7 @@ func newModel(o Options) *Model {
 // Init returns no command: Run sends the data.
 func (m *Model) Init() tea.Cmd { return nil }
 
-// acted is the end of an action on the selected row.
+// acted is the message that an action on the selected row has ended.
 type acted struct{ note string }
 
 // Update takes a message.
@@ -165,7 +165,7 @@ func (m *Model) measure(s nodeStats) {
 		}
 	}
 	for id, h := range m.history {
-		if !h.seen { // it is gone
+		if !h.seen { // the row no longer exists
 			delete(m.history, id)
 		}
 	}

@@ -16,7 +16,7 @@ type nodeUsage struct {
 	MemUsed, MemTotal   int64
 	CPU, Memory, IO     float64 // pressure: per cent of the last 10 seconds that some process had to wait
 	Images              int64   // bytes that images take
-	DiskUsed, DiskTotal int64   // of the file system that they are on
+	DiskUsed, DiskTotal int64   // of the file system of the images
 }
 
 func unknownNode() nodeUsage {
@@ -75,7 +75,7 @@ func (n nodeUsage) line(width int) string {
 		}
 	}
 	if n.DiskTotal > 0 {
-		what := "disk" // of the images
+		what := "disk" // the file system of the images
 		if wide {
 			what = "image disk"
 		}

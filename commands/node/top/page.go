@@ -23,13 +23,13 @@ type page struct {
 	title     string
 	view      viewport.Model
 	text      *text
-	shown     int // the version of the text
+	shown     int // version of the text in lines; 0: nothing yet
 	ended     bool
 	cancel    context.CancelFunc
 	container *node // of a log
 	previous  bool  // the log belongs to the previous attempt
 
-	lines  []string // what the view shows
+	lines  []string // lines in the view
 	search string   // while it is set, the lines do not change
 	at     int      // the line that was found
 }
@@ -55,7 +55,7 @@ type text struct {
 	ended   bool
 }
 
-// Write takes lines.
+// Write appends complete lines. An incomplete last line waits for the next call.
 func (t *text) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -123,7 +123,7 @@ func (m *Model) logs(c *node, previous bool) tea.Cmd {
 // heading returns the first line of a page.
 func (p *page) heading() string {
 	text := p.title
-	if p.ended && !p.text.coloured { // a log, which is followed
+	if p.ended && !p.text.coloured { // a page without colours is a log
 		text += " (ended)"
 	}
 	if p.search != "" {
@@ -208,7 +208,7 @@ func (m *Model) pressInPage(k tea.KeyPressMsg) (cmd tea.Cmd) {
 		end := p.view.AtBottom()
 		p.view.SoftWrap = !p.view.SoftWrap
 		p.view.SetXOffset(0)
-		p.view.SetYOffset(p.view.YOffset()) // there may be fewer rows
+		p.view.SetYOffset(p.view.YOffset()) // SetYOffset limits the offset: there may be fewer rows
 		if m.note = p.next(0); end {
 			p.view.GotoBottom()
 		}

@@ -23,11 +23,11 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// framesPerSecond bounds how often the screen is drawn, and the delay of keys.
+// framesPerSecond limits how often the screen is drawn, and so determines how soon it shows the effect of a key.
 const framesPerSecond = 20
 
-// rendererEnds is how long bubbletea's renderer may run after ReleaseTerminal. It stops its frame ticker last. If the
-// process were stopped before, it would later stop the ticker of the next renderer.
+// rendererEnds is how long bubbletea's renderer may run after ReleaseTerminal. The renderer stops the frame ticker last.
+// If the process were stopped before, the old renderer would stop the ticker after RestoreTerminal has started it again.
 const rendererEnds = 50 * time.Millisecond
 
 // Run shows the view until the user leaves it, even if the runtime stops. It restores the terminal after errors, signals
@@ -54,7 +54,7 @@ func Run(ctx context.Context, in *cli.Invocation, conn *client.Conn, filter *cli
 func drive(ctx context.Context, cancel context.CancelCauseFunc, in *cli.Invocation, model tea.Model, busy *atomic.Bool, feed func(context.Context, func(any))) error {
 	program := tea.NewProgram(guard{model}, tea.WithoutSignalHandler(), tea.WithFPS(framesPerSecond),
 		tea.WithInput(in.In), tea.WithOutput(in.Out), tea.WithEnvironment(environment(in.LookupEnv)), tea.WithColorProfile(profile(in.Printer)))
-	defer context.AfterFunc(ctx, program.Quit)() // tea.WithContext would close the terminal under its reader
+	defer context.AfterFunc(ctx, program.Quit)() // tea.WithContext would close the terminal while bubbletea reads from it
 	feeding, fed := context.WithCancel(ctx)
 	done := make(chan struct{}, 2)
 	guarded := func(do func()) {
@@ -127,8 +127,8 @@ func guardCommand(command tea.Cmd) tea.Cmd {
 	}
 }
 
-// jobs restores the terminal and stops the process on SIGTSTP, and ends it on SIGQUIT. It leaves the stop to a session
-// that has the terminal.
+// jobs restores the terminal and stops the process on SIGTSTP, and ends the view on SIGQUIT. While a session uses the
+// terminal, the session handles SIGTSTP itself.
 func jobs(ctx context.Context, signals <-chan os.Signal, end context.CancelCauseFunc, program *tea.Program, busy *atomic.Bool) {
 	stopped := false
 	for {

@@ -22,7 +22,7 @@ type lists struct {
 // nodeStats has the counters of all containers at one time, as a message to the model.
 type nodeStats struct {
 	At     time.Time
-	DiskAt time.Time // of the counters of disks, which are older
+	DiskAt time.Time // time of the disk counters, which are read less often
 	Usages []output.Usage
 	// Err says why Usages is empty.
 	Err string
@@ -78,8 +78,9 @@ func rate(before, after int64, elapsed time.Duration) float64 {
 	return float64(after-before) / elapsed.Seconds()
 }
 
-// figuresOf computes figures from the counters of a container and the previous counters (nil for none) and figures.
-// elapsed is the time between them. Disk counters have their own time, which is 0 for unchanged counters.
+// figuresOf computes the figures of a container from its counters. before has the previous counters (nil for a new
+// container), and then has the previous figures. elapsed is the time between the two sets of counters. Disk counters are
+// read less often: ofDisks is the time between them. If they are unchanged, ofDisks is 0 and the previous disk rates remain.
 func figuresOf(before *output.Usage, then figures, u output.Usage, elapsed, ofDisks time.Duration) figures {
 	f := noFigures
 	f.cpu, f.memory, f.limit, f.pids = u.CPUPercent, u.Memory, u.MemoryLimit, u.Pids
@@ -113,7 +114,8 @@ func (n *node) name() string {
 
 // treeOf puts the newest attempt of each container below its pod.
 //
-// Keys put ids into command lines. An id that begins with a dash would be a flag; only a hostile runtime has one.
+// Ids that begin with a dash are dropped: keys put ids into command lines, where such an id would be a flag. Only a
+// hostile runtime returns such ids.
 func treeOf(l lists, of map[string]figures) []*node {
 	l.Pods = slices.DeleteFunc(slices.Clone(l.Pods), func(p *runtimeapi.PodSandbox) bool { return strings.HasPrefix(p.GetId(), "-") })
 	l.Containers = slices.DeleteFunc(slices.Clone(l.Containers), func(c *runtimeapi.Container) bool {
@@ -176,7 +178,8 @@ func Orders() []string {
 	return names
 }
 
-// sortTree sorts pods and the containers of each, then by name and id. Rows of held keep their order before the others.
+// sortTree sorts pods, and the containers of each pod, by the given order, then by name and id. held maps the ids of
+// rows to positions: these rows come first and keep their order.
 func sortTree(tree []*node, order int, reverse bool, held map[string]int) {
 	place := func(n *node) int {
 		if at, ok := held[n.id]; ok {

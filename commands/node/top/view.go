@@ -147,7 +147,8 @@ type column struct {
 	value func(*node) string
 }
 
-// columns follow the name. Narrow terminals show the sum of both directions, wide terminals show each direction.
+// columns are to the right of the name. Narrow terminals show network and disk rates as a sum, wide terminals show each
+// direction.
 var columns = []column{
 	{title: "STATE", width: 12, until: 110, left: true, value: func(n *node) string { return n.look.State }},
 	{title: "STATE", width: 30, from: 110, left: true, value: func(n *node) string { return n.look.State }},
@@ -354,7 +355,7 @@ func (m *Model) Rows() []output.TopRow {
 
 func (n *node) document() output.TopRow {
 	f := n.figures
-	state, _, _ := strings.Cut(n.look.State, " ") // without how long ago, or ", next in"
+	state, _, _ := strings.Cut(n.look.State, " ") // without the exit status, the age and the time of the next start
 	row := output.TopRow{
 		Namespace: n.look.Namespace, Name: cmp.Or(n.look.Name, n.look.Pod), ID: n.id, State: strings.TrimSuffix(state, ","), Restarts: n.look.Restarts,
 		CPUPercent: known(f.cpu), Memory: known(f.memory), MemoryLimit: known(limit(n)), Processes: known(f.pids), Read: known(f.reads), Written: known(f.writes),
