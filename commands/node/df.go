@@ -311,7 +311,7 @@ func (n *nodeDisk) ofLogs() output.DiskUse {
 	return u
 }
 
-// engineLog sums the Docker engine's log files of a container, including rotated files, by our shim's verbose status.
+// engineLog sums the Docker engine's log files of a container, including rotated files. info is our shim's verbose info.
 func engineLog(info string) *output.DiskSize {
 	var detail struct {
 		LogPath string `json:"logPath"`
@@ -354,5 +354,5 @@ func (n *nodeDisk) ofVolumes() output.DiskUse {
 	return u
 }
 
-// kubeletPods has the volumes of a kubelet's pods, which it removes itself.
+// kubeletPods contains the volumes of a kubelet's pods. The kubelet removes these volumes itself.
 const kubeletPods = "/var/lib/kubelet/pods"

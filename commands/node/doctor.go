@@ -47,7 +47,7 @@ func examine(ctx context.Context, connector *cli.Connector) []output.Finding {
 	findings := []output.Finding{configFinding(connector)}
 	options, err := connector.ClientOptions()
 	if err != nil {
-		return findings // it is about the config file
+		return findings // configFinding reports an error in the config file
 	}
 	attempts, err := client.Discover(ctx, options)
 	findings = append(findings, checkup.Endpoints(attempts)...)
@@ -58,7 +58,7 @@ func examine(ctx context.Context, connector *cli.Connector) []output.Finding {
 			return append(findings, checkup.Runtime(ctx, conn, checkup.Host{Hidden: !conn.SeesHost(), Dial: conn.DialThere})...)
 		}
 	}
-	// The findings before already list the candidates.
+	// Only the first line: the findings of checkup.Endpoints already list the candidates.
 	text, _, more := strings.Cut(err.Error(), "\n")
 	if more {
 		text = strings.TrimSuffix(text, ":")

@@ -120,7 +120,7 @@ func (o *dumpOptions) collect(ctx context.Context, printer *cli.Printer, connect
 		}
 	}
 	var conn *client.Conn
-	const connectLimit = 35 * time.Second // the embedded dockershim may take 30
+	const connectLimit = 35 * time.Second // the embedded dockershim may take 30 s to start
 	err := r.Collect(ctx, []bundle.Part{{Name: "version", Limit: connectLimit, Collect: func(ctx context.Context) (func(*bundle.Report), error) {
 		c, err := connector.Connect(ctx)
 		return func(r *bundle.Report) {
@@ -134,7 +134,7 @@ func (o *dumpOptions) collect(ctx context.Context, printer *cli.Printer, connect
 		return err
 	}
 	parts := []bundle.Part{{Name: "doctor", Collect: func(ctx context.Context) (func(*bundle.Report), error) {
-		findings := examine(ctx, connector)[1:] // the first is about the config file, and may quote it
+		findings := examine(ctx, connector)[1:] // omits the check of the config file, which may quote the file
 		return func(r *bundle.Report) { r.Doctor = findings }, nil
 	}}}
 	if conn != nil {

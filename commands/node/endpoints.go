@@ -56,8 +56,8 @@ func probedEndpoints(ctx context.Context, printer *cli.Printer, connector *cli.C
 	return rows, failed
 }
 
-// networkOfNewPods returns the network of new pods: of the embedded dockershim if it would be started, else the network
-// that the runtime's status names.
+// networkOfNewPods returns a text about the network of new pods. For an engine, it is the network of the embedded
+// dockershim. For a CRI runtime, it is the network in the runtime's status.
 func networkOfNewPods(ctx context.Context, printer *cli.Printer, a client.Candidate, options client.Options, embedded shim.Options) string {
 	plugin := embedded.Network.Plugin
 	if a.Kind != client.KindEngine {
@@ -73,7 +73,8 @@ func networkOfNewPods(ctx context.Context, printer *cli.Printer, a client.Candid
 	return "; new pods get the network plugin " + plugin
 }
 
-// askNetwork asks a serving crishim for its pod network. Without an answer the network is omitted.
+// askNetwork returns the pod network in the status of a `crishim serve` process. If the call fails or another runtime
+// answers, it returns "".
 func askNetwork(ctx context.Context, printer *cli.Printer, options client.Options) string {
 	conn, err := client.Connect(ctx, options)
 	if err != nil {

@@ -96,7 +96,8 @@ func (o serve) run(ctx context.Context, printer *cli.Printer, connector *cli.Con
 }
 
 // execRecords returns the directory of session records. It is next to the socket, so that the next serve process finds
-// it. listening has the path of a socket from systemd. serve's own socket was created under another path and renamed.
+// it. For a socket from systemd, the path is taken from listening. For any other socket, listening has an outdated path:
+// serve creates the socket under a temporary path and then renames it.
 func execRecords(endpoint string, listening net.Addr) string {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if unix, ok := listening.(*net.UnixAddr); ok && endpoint == shim.SystemdEndpoint {

@@ -18,7 +18,7 @@ type topOptions struct {
 	cli.View
 	filter cli.Filter
 	once   bool
-	in     *cli.Invocation // the keys run other command lines
+	in     *cli.Invocation // runs the commands that keys start
 	top.Options
 }
 
@@ -49,7 +49,7 @@ func NewTop(in *cli.Invocation) *cli.Verb {
 const leastEvery = 100 * time.Millisecond
 
 func (o *topOptions) check(in *cli.Invocation, c *urfave.Context) error {
-	if c.Args().Len() > 1 { // kubectl's top names a pod
+	if c.Args().Len() > 1 { // as in `kubectl top pod NAME`
 		return &cli.UsageError{Text: "top takes one namespace at most, got " + cli.Quote(strings.Join(c.Args().Slice(), " ")),
 			Next: "`crishim statsp` shows what pods use, `crishim exec CONTAINER ps` the processes of a container"}
 	}

@@ -129,7 +129,7 @@ type search struct {
 	asked     bool
 	conn      *client.Conn
 	failed    error // why the runtime did not list its containers and pods
-	unnamed   bool  // a row has no name because of failed
+	unnamed   bool  // a row shows only an id, because the runtime failed
 	elsewhere bool  // the runtime is on another machine
 	list      inventory
 	processes []hostproc.Process // all processes of this machine, read on first use
@@ -167,7 +167,7 @@ func (s *search) find(ctx context.Context, t whoTarget) ([]output.Owner, error) 
 	return []output.Owner{owner}, nil
 }
 
-// runtime lists containers and pods once. If the runtime fails, cgroups still contain the ids.
+// runtime lists containers and pods once. If a call fails, the lists are empty, and rows show the ids in the cgroups.
 func (s *search) runtime(ctx context.Context) inventory {
 	if s.asked {
 		return s.list

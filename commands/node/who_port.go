@@ -25,7 +25,7 @@ func (s *search) byPort(ctx context.Context, t whoTarget) ([]output.Owner, error
 		rows = append(rows, s.listening(ctx, l, networks)...)
 	}
 	forwards := s.forwards(ctx, t)
-	for i := range forwards { // by a proxy; IPv4 and IPv6 may have separate proxies
+	for i := range forwards { // a forward replaces the rows of its proxies: IPv4 and IPv6 may have separate ones
 		rows = slices.DeleteFunc(rows, func(row output.Owner) bool {
 			proxy := row.Command == hostproc.DockerProxy && row.Owner != output.OwnerContainer
 			if proxy {

@@ -63,9 +63,9 @@ func (s *search) owner(ctx context.Context, p hostproc.Process) (row output.Owne
 	return row, append(notes, s.serves(ctx, p)...)
 }
 
-// container names the container of a process. The outermost container counts, because a container chooses the names of
-// the containers inside it. If crishim itself runs in a container that its runtime does not know, as on a node of kind,
-// the next container counts.
+// container fills in the container of a process. If containers are nested, it is the outermost: a container can choose
+// any name for the containers inside it. Containers in which crishim itself runs are skipped if the runtime does not list
+// them, as on a node of kind.
 func (s *search) container(ctx context.Context, p hostproc.Process, row *output.Owner) (notes []string) {
 	list := s.runtime(ctx)
 	ids := p.Group.IDs
@@ -152,7 +152,8 @@ func (s *search) foreign(ctx context.Context, p hostproc.Process) (notes []strin
 	return notes
 }
 
-// serves names the container that a process of the host runs, such as a containerd-shim, by its command line.
+// serves returns a note on the container that a host process serves, if any. The process is a containerd-shim, conmon or
+// docker-proxy, and its command line names the container or its address.
 func (s *search) serves(ctx context.Context, p hostproc.Process) []string {
 	flag := ""
 	switch {
