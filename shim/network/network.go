@@ -1,5 +1,5 @@
-// Package network connects pods. A Plugin extends the engine's own networking: Host and Bridge leave almost all of it
-// to the engine.
+// Package network connects pods. The plugins Host and Bridge leave almost everything to the engine's own networking.
+// The plugin in package cni replaces it.
 package network
 
 import (
@@ -52,11 +52,11 @@ type Checker interface {
 	Check(ctx context.Context, pod Pod) error
 }
 
-// Plugins are the plugins of a shim (dockershim: PluginManager).
+// Plugins selects the network plugin of a pod (dockershim: PluginManager).
 type Plugins struct {
 	Default Plugin                           // for new pods
 	Choose  func(ctx context.Context) Plugin // replaces Default if set
-	Others  []Plugin                         // for existing pods
+	Others  []Plugin                         // for existing pods, after Default
 }
 
 func (p Plugins) ForNew(ctx context.Context, host bool) Plugin {
@@ -69,8 +69,8 @@ func (p Plugins) ForNew(ctx context.Context, host bool) Plugin {
 	return p.Default
 }
 
-// ForExisting returns the plugin by name. Other shims record no name: the network is then CNI unless it is the host's
-// or the engine's.
+// ForExisting returns the plugin with the name in the sandbox's labels. Other shims record no name. The plugin then
+// follows from the engine's network mode: "host" is Host, "none" is CNI, and any other mode is Bridge.
 func (p Plugins) ForExisting(name, mode string) Plugin {
 	if name == "" {
 		name = cmp.Or(map[string]string{"host": nameHost, "none": NameCNI}[mode], NameBridge)
@@ -86,7 +86,7 @@ func (p Plugins) ForExisting(name, mode string) Plugin {
 	return Bridge{}
 }
 
-// Host reports no pod addresses, because a kubelet knows the node's.
+// Host is the plugin for pods in the host's network. It reports no addresses, because a kubelet knows the node's addresses.
 type Host struct{}
 
 var _ Plugin = Host{}
@@ -99,7 +99,7 @@ func (Host) TearDown(context.Context, Pod) error              { return nil }
 func (Host) Addresses(context.Context, Pod) ([]string, error) { return nil, nil }
 func (Host) Status(context.Context) error                     { return nil }
 
-// Bridge is the engine's default bridge (dockershim: NoopNetworkPlugin).
+// Bridge is the plugin for the engine's default bridge (dockershim: NoopNetworkPlugin).
 type Bridge struct {
 	// Hairpin lets a pod reach itself through its own host port.
 	Hairpin bool
@@ -128,7 +128,8 @@ func (b Bridge) SetUp(_ context.Context, pod Pod) error {
 	return nil
 }
 
-// peerIndex asks the kernel inside the namespace, because /sys there would still be the host's.
+// peerIndex returns the index of the host's end of a veth pair. It uses netlink in the pod's network namespace, because
+// /sys would still show the host's interfaces.
 func peerIndex(netns, name string) (peer int, err error) {
 	err = ns.WithNetNSPath(netns, func(ns.NetNS) error {
 		answer, err := syscall.NetlinkRIB(syscall.RTM_GETLINK, syscall.AF_UNSPEC)
