@@ -151,8 +151,9 @@ func (p *Plugin) TearDown(ctx context.Context, pod network.Pod) (err error) {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	// libcni does not report a failed write of its cache. The plugins may then not have released addresses, so it is an
-	// error here.
+	// libcni does not report that it failed to delete its cache entry, for example on a read-only disk. Plugins may then
+	// have failed to release addresses without an error too. A remaining entry is therefore deleted here, and a failure
+	// to delete it is returned.
 	if attachments, err = p.cni.GetCachedAttachments(pod.ID); err != nil {
 		return fmt.Errorf("CNI cache: %w", err)
 	}
@@ -192,8 +193,9 @@ func del(ctx context.Context, l podLock, list *libcni.NetworkConfigList, rt *lib
 	return nil
 }
 
-// Reclaim tears down the networks of sandboxes that are gone or were interrupted, and returns their ids. It then calls
-// the plugins' garbage collection (CNI 1.1), unless the network is shared with another runtime.
+// Reclaim tears down the networks of sandboxes that no longer exist, and returns their ids. It finds them in libcni's
+// cache and in the lock files of interrupted changes. It then calls the plugins' garbage collection (CNI 1.1), unless
+// the network is shared with another runtime.
 func (p *Plugin) Reclaim(ctx context.Context, exists func(id string) bool, shared bool) ([]string, error) {
 	attachments, err := p.cni.GetCachedAttachments("")
 	if err != nil {
@@ -234,7 +236,8 @@ func ours(a *libcni.NetworkAttachment) bool {
 	return false
 }
 
-// collect calls the plugins' garbage collection. It does nothing during a set-up, because that is not in the cache yet.
+// collect calls the plugins' garbage collection. It does nothing while a set-up is in progress, because the cache does
+// not have the new network yet.
 func (p *Plugin) collect(ctx context.Context, gone []string) error {
 	list, err := p.load()
 	if err != nil {

@@ -31,15 +31,15 @@ const (
 	outputGrace            = 5 * time.Second
 )
 
-// A podLock permits changes to a sandbox's network. It is a file lock that plugins and their children inherit: if the
-// shim is killed, the lock is held until the last of them has ended, so that no tear-down overlaps a set-up.
+// podLock is held during a change to a sandbox's network. It is a file lock, which plugins and their children inherit.
+// If the shim is killed, the lock is held until the last plugin process has ended, so that no tear-down overlaps a set-up.
 //
-// The file is removed when the change is complete. A remaining file records a set-up that was interrupted before libcni
-// wrote its cache.
+// The file is removed when the change is complete. A remaining file records a change that failed or was interrupted. It
+// is the only record of a set-up that was interrupted before libcni wrote its cache.
 type podLock struct {
 	*libcni.CNIConfig // runs plugins that inherit the lock
 
-	file *filelock.Lock // nil: the lock is unavailable
+	file *filelock.Lock // nil if the lock could not be taken; the change is made without it
 	free func()
 }
 
@@ -102,8 +102,8 @@ func (p *Plugin) lockFile(ctx context.Context, id string) (*filelock.Lock, error
 	return filelock.Wait(ctx, path, nil)
 }
 
-// gcLock is shared between set-ups, which wait for it, and exclusive for the garbage collection, across processes. It
-// returns nil if the lock is held.
+// gcLock takes a lock between processes. Set-ups share the lock and wait for it until ctx ends. The garbage collection
+// takes it exclusively and does not wait. gcLock returns nil if the lock was not available.
 func (p *Plugin) gcLock(ctx context.Context, how int) (*os.File, error) {
 	dir := p.lockPath("")
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -29,7 +29,7 @@ func CheckHairpin(mode string) error {
 	return fmt.Errorf("invalid hairpin mode %q: must be %s, %s or %s: %w", mode, HairpinNone, hairpinVeth, hairpinPromiscuous, errdefs.ErrInvalidArgument)
 }
 
-// Kubenet is kubenet, a former built-in network of the kubelet, made of the standard plugins.
+// Kubenet implements kubenet with the standard plugins. Kubelets once had this network built in.
 type Kubenet struct {
 	Bridge  string // "": cbr0
 	MTU     int    // 0: the kernel's default
@@ -74,7 +74,8 @@ func (k *Kubenet) list(podCIDR string) (*libcni.NetworkConfigList, error) {
 	return libcni.NetworkConfFromBytes(b)
 }
 
-// masquerade adds a rule per family, as kubelets did. The bridge plugin supports only the pod CIDR.
+// masquerade adds an iptables rule per IP family, as kubelets did. The bridge plugin's own rules (ipMasq) can exempt only
+// the pod CIDR.
 func (k *Kubenet) masquerade(ctx context.Context, podCIDR string) error {
 	if k.NonMasquerade == "" {
 		return nil

@@ -51,7 +51,7 @@ func (p *Plugin) Check(ctx context.Context, pod network.Pod) error {
 	}
 	defer done()
 	if strings.HasPrefix(pod.NetNS, fmt.Sprintf("/proc/%d/fd/", os.Getpid())) {
-		return nil // plugins compare the path, but a descriptor's path differs each time
+		return nil // plugins compare the namespace's path with its path at set-up, but a descriptor's path differs each time
 	}
 	attachments, err := p.cni.GetCachedAttachments(pod.ID)
 	if err != nil {
@@ -72,8 +72,8 @@ func (p *Plugin) Check(ctx context.Context, pod network.Pod) error {
 	return nil
 }
 
-// Addresses lists IPv4 first, for tools that use a single address. If another shim's cache has the pod, the addresses
-// are read in its namespace.
+// Addresses lists IPv4 first, for tools that use a single address. If this cache lacks the pod, because another shim has
+// a cache of its own, the addresses are read in the pod's network namespace.
 func (p *Plugin) Addresses(_ context.Context, pod network.Pod) ([]string, error) {
 	attachments, err := p.cni.GetCachedAttachments(pod.ID)
 	if err != nil {
