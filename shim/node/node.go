@@ -50,7 +50,7 @@ const (
 	unknownVersion = "unknown"
 )
 
-// Limits for an engine that may not answer at all, in a daemon.
+// Limits for a daemon's calls to the engine, which may never answer.
 const (
 	versionTimeout = 5 * time.Second
 	statusTimeout  = 6 * time.Second
@@ -69,7 +69,7 @@ func (s *Service) withTimeout(ctx context.Context, timeout time.Duration) (conte
 	return context.WithTimeoutCause(ctx, timeout, errSilent)
 }
 
-// Version of a daemon works without the engine, because clients that fail to get the version never call Status.
+// Version succeeds without the engine in a daemon, because clients that fail to get the version never call Status.
 func (s *Service) Version(ctx context.Context, _ *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
 	bounded, cancel := s.withTimeout(ctx, versionTimeout)
 	defer cancel()

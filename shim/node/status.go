@@ -79,8 +79,8 @@ func (s *Service) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*run
 	return resp, nil
 }
 
-// check compares the cgroup drivers of engine and kubelet, as dockershim's cgroupDriver did. With different drivers,
-// pods and their limits would be in different trees.
+// check returns an error for an incompatible API version, and for a cgroup driver other than the kubelet's, as
+// dockershim's cgroupDriver did. With different drivers, pods and their limits would be in different cgroup trees.
 func (s *Service) check(ctx context.Context) (info system.Info, apiVersion string, err error) {
 	ping, err := s.Engine.Ping(ctx) // in contrast to the version it takes no time
 	if err != nil {

@@ -20,7 +20,7 @@ const (
 	startTimeout = 5 * time.Second
 	// Pause between attempts to reach the engine. It doubles each time.
 	firstPause, lastPause = time.Second, 30 * time.Second
-	// keepInterval is the interval of dockershim's container manager.
+	// keepInterval is the interval between calls of Keep, as in dockershim's container manager.
 	keepInterval = 5 * time.Minute
 )
 
