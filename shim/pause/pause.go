@@ -102,7 +102,7 @@ type builtIn struct {
 	layer []byte
 }
 
-// build builds the image for an architecture, in the kernel's spelling.
+// build builds the image for an architecture, under the kernel's name (x86_64) or Go's name (amd64).
 func build(engineArch string) (builtIn, error) {
 	var program []byte
 	b := builtIn{Image: ocispec.Image{Created: new(time.Unix(0, 0).UTC()), Platform: ocispec.Platform{OS: "linux"}}}
@@ -159,7 +159,7 @@ func pull(ctx context.Context, e Engine, ref string) error {
 	return nil
 }
 
-// drain reads progress messages to the end, when the operation is complete.
+// drain reads all progress messages. The operation is complete only at their end.
 func drain(body io.ReadCloser) error {
 	return errors.Join(jsonmessage.DisplayJSONMessagesStream(body, io.Discard, 0, false, nil), body.Close())
 }
