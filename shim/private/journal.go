@@ -84,8 +84,8 @@ func engineTime(nano int64) string {
 	return fmt.Sprintf("%d.%09d", nano/int64(time.Second), nano%int64(time.Second))
 }
 
-// engineEvent returns nil for an event outside pods. The engine merges a container's labels, which may come from an
-// image, over its own attributes, so attributes with the name of a label are ignored.
+// engineEvent returns nil for an event outside pods. In an event's attributes the engine overwrites its own values with
+// the container's labels, which may come from an image. Attributes with the name of a label are therefore ignored.
 func engineEvent(m events.Message, labels map[string]string) *api.EngineEvent {
 	at := cmp.Or(m.TimeNano, m.Time*int64(time.Second))
 	action, _, _ := strings.Cut(string(m.Action), ":")

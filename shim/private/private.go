@@ -117,13 +117,13 @@ func (s *Service) ContainerLogs(r *api.ContainerLogsRequest, out api.Crishim_Con
 		}
 		return out.Send(answer)
 	})
-	if errdefs.IsNotImplemented(err) { // by the log driver; the call itself is implemented
+	if errdefs.IsNotImplemented(err) { // the log driver cannot read logs; Unimplemented would mean that crishim lacks this RPC
 		return fmt.Errorf("%s: %w", err.Error(), errdefs.ErrFailedPrecondition)
 	}
 	return err
 }
 
-// known rejects ids of containers outside pods, which CRI does not expose either.
+// known rejects ids of sandboxes and of containers outside pods, which are not CRI containers.
 func (s *Service) known(ctx context.Context, id string) error {
 	_, err := state.FindContainer(ctx, s.Engine, id)
 	return err
@@ -283,7 +283,7 @@ type messageReader[M interface{ GetData() []byte }] struct {
 	recv func() (M, error)
 	rest []byte
 
-	mu  sync.Mutex // guards err: an engine may answer while its client still reads
+	mu  sync.Mutex // guards err: CopyToContainer may return while the HTTP transport still calls Read
 	err error      // reason why receiving ended, except EOF
 }
 
