@@ -22,7 +22,7 @@ func networkPod(sb state.FoundSandbox) (p podnetwork.Pod, done func()) {
 	if sb.Detail.State.Running {
 		p.NetNS, done = host.NetNS(sb.Detail.ID, sb.Detail.NetworkSettings.SandboxKey, sb.Detail.State.Pid)
 	}
-	// Addresses, IPv4 first. Newer engines have no fields outside Networks.
+	// IPv4 comes first. Newer engines report addresses only in Networks.
 	var v4, v6 []string
 	for _, n := range sb.Detail.NetworkSettings.Networks {
 		if n != nil && n.IPAddress != "" {

@@ -112,7 +112,8 @@ func planPorts(s *lifecycle.Spec, mappings []*runtimeapi.PortMapping) error {
 	return nil
 }
 
-// planSecurity never makes the pause process privileged. The engine lets privileged containers join it anyway.
+// planSecurity never makes the pause process privileged. The engine lets privileged containers join its namespaces
+// anyway.
 func planSecurity(s *lifecycle.Spec, sc *runtimeapi.LinuxSandboxSecurityContext, f facts) error {
 	s.Host.SecurityOpt = append(s.Host.SecurityOpt, "no-new-privileges")
 	s.Host.SecurityOpt = append(s.Host.SecurityOpt, convert.SELinuxOptions(sc.GetSelinuxOptions())...)

@@ -72,7 +72,7 @@ func validate(c *runtimeapi.PodSandboxConfig) error {
 			return invalid("the pod's %s has %d bytes, more than %d", n[0], len(n[1]), maxName)
 		}
 	}
-	// A control character would add lines to resolv.conf.
+	// A control character such as a newline would add lines to resolv.conf.
 	dns := c.GetDnsConfig()
 	for what, values := range map[string][]string{"DNS server": dns.GetServers(), "DNS search domain": dns.GetSearches(), "DNS option": dns.GetOptions()} {
 		for _, v := range values {
@@ -188,7 +188,7 @@ func (s *Service) gather(ctx context.Context, r *runtimeapi.RunPodSandboxRequest
 	return f, err
 }
 
-// run undoes all steps if one fails, with a context of its own.
+// run removes the sandbox and its network if a step fails, even if ctx was cancelled.
 func (s *Service) run(ctx context.Context, r *runtimeapi.RunPodSandboxRequest, f facts) (_ string, err error) {
 	id, err := s.start(ctx, r, f)
 	if err != nil {

@@ -29,7 +29,8 @@ func (s *Service) StopPodSandbox(ctx context.Context, r *runtimeapi.StopPodSandb
 	if err != nil {
 		return nil, err
 	}
-	// Each step runs even if another fails. The network plugin needs the running sandbox.
+	// Each step runs even if another fails. The sandbox is stopped last, because the network plugin needs its network
+	// namespace.
 	if err := errors.Join(
 		s.eachContainer(ctx, b.Detail.ID, false, s.Containers.Kill),
 		s.tearDown(ctx, b),
