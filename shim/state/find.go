@@ -72,7 +72,7 @@ func (c FoundContainer) Running() bool {
 
 func (c FoundContainer) Lived() bool { return c.Detail.State.Status != container.StateCreated }
 
-// ListedName returns a container's own name in a list. Names with a slash are links.
+// ListedName returns a container's own name in a list. Names with a second slash are links from other containers.
 func ListedName(c container.Summary) string {
 	for _, n := range c.Names {
 		if !strings.Contains(strings.TrimPrefix(n, "/"), "/") {

@@ -203,7 +203,8 @@ func encodeName(p nameParts) string {
 	return nameForbidden.ReplaceAllString(name, "-")
 }
 
-// AlternativeName adds a seventh part, which dockershim and cri-dockerd understand.
+// AlternativeName returns a name for use while another container has the regular one. dockershim and cri-dockerd accept
+// the suffix as a seventh part.
 func AlternativeName(name string, suffix uint32) string {
 	return fmt.Sprintf("%s%s%08x", name, nameSep, suffix)
 }

@@ -125,8 +125,8 @@ func withoutImageLabels(engine map[string]string) map[string]string {
 	return labels
 }
 
-// WithoutImageAnnotations removes annotations that came from the image of another shim's container, because kubelets
-// run the hooks in annotations.
+// WithoutImageAnnotations removes annotations that another shim's container has from its image, because kubelets run
+// the lifecycle hooks in annotations.
 func WithoutImageAnnotations(annotations, image map[string]string) map[string]string {
 	kept := maps.Clone(annotations)
 	maps.DeleteFunc(kept, func(key, value string) bool {
