@@ -50,7 +50,7 @@ func (s *Service) ListContainerStats(ctx context.Context, r *runtimeapi.ListCont
 	}
 	// The engine also matches labels that come from the image.
 	ts = slices.DeleteFunc(ts, func(t target) bool { return !state.MatchLabels(t.member.Labels, f.GetLabelSelector()) })
-	if len(labels) == 1 && f.GetId() == "" && f.GetPodSandboxId() == "" { // the list is complete
+	if len(labels) == 1 && f.GetId() == "" && f.GetPodSandboxId() == "" { // the list is complete, so missing containers have ended
 		alive := map[string]bool{}
 		for _, t := range ts {
 			alive[t.c.ID] = true

@@ -81,11 +81,11 @@ func fromEngine(a container.StatsResponse) sample {
 	s.MemoryStats.Stats = a.MemoryStats.Stats
 	s.MemoryStats.Usage = cgroups.MemoryData{
 		Usage: a.MemoryStats.Usage, MaxUsage: a.MemoryStats.MaxUsage, Failcnt: a.MemoryStats.Failcnt,
-		Limit: a.MemoryStats.Stats["hierarchical_memory_limit"], // otherwise the engine reports the host's memory
+		Limit: a.MemoryStats.Stats["hierarchical_memory_limit"], // MemoryStats.Limit is the host's memory if there is no limit
 	}
 	s.PidsStats = cgroups.PidsStats(a.PidsStats)
 	if s.PidsStats.Limit >= unlimited {
-		s.PidsStats.Limit = 0 // as when read from cgroup files
+		s.PidsStats.Limit = 0 // no limit, as in the cgroups library
 	}
 	for _, e := range a.BlkioStats.IoServiceBytesRecursive {
 		s.BlkioStats.IoServiceBytesRecursive = append(s.BlkioStats.IoServiceBytesRecursive, cgroups.BlkioStatEntry(e))
@@ -170,7 +170,7 @@ func measureV2(dir string, what cgroups.Controller, at time.Time) sample {
 	if what == everything {
 		m.memory.failures, _ = fscommon.GetValueByKey(dir, "memory.events", "max")
 		m.memory.oomKills, _ = fscommon.GetValueByKey(dir, "memory.events", "oom_kill")
-		m.hugepagesMax = nil // version 2 has no maximum
+		m.hugepagesMax = nil // cgroup v2 does not record the maximum usage
 	}
 	return m
 }
@@ -221,7 +221,7 @@ func usageV1(dirs host.CgroupDirs, stats *cgroups.Stats) {
 	}
 }
 
-// sampleOf converts statistics with the kernel's names of either cgroup version.
+// sampleOf converts statistics of either cgroup version. The keys of memory.stat differ between the versions.
 func sampleOf(s *cgroups.Stats, at time.Time) sample {
 	first := func(names ...string) uint64 {
 		for _, name := range names {
@@ -288,8 +288,8 @@ func processDir(dirs host.CgroupDirs) string {
 	return ""
 }
 
-// unlimited is at or below the value for no limit in cgroup v1, the largest multiple of the page size. In v2 it is
-// "max".
+// unlimited is the value of a limit that is not set. cgroup v1 reports a greater value, the largest multiple of the page
+// size in an int64. cgroup v2 reports "max".
 const unlimited = 1 << 62
 
 // sub returns a-b, or 0 if negative: a and b may have been read at different times.

@@ -76,7 +76,7 @@ func (s *Service) ListPodSandboxMetrics(ctx context.Context, _ *runtimeapi.ListP
 // onHost returns an error if no running sandbox has its processes on this host.
 func (s *Service) onHost(ctx context.Context, sandboxes []target) error {
 	if slices.ContainsFunc(sandboxes, func(t target) bool { return t.dirs != nil }) {
-		return nil // the process of any other has just ended
+		return nil // the engine is on this host; a sandbox without a process here has just ended
 	}
 	for _, t := range sandboxes {
 		again, inspectErr := s.inspect(ctx, t.c.ID)

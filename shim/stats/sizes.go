@@ -52,7 +52,7 @@ func newSizes() *sizes {
 }
 
 func (s *sizes) close() {
-	s.mu.Lock() // prevents new walks by begin
+	s.mu.Lock() // begin starts no walk after the cancellation
 	s.cancel()
 	s.mu.Unlock()
 	s.walks.Wait()
@@ -135,7 +135,8 @@ func (s *Service) beginLayers(ts ...target) time.Time {
 	return time.Now().Add(sizeBudget)
 }
 
-// layerFinder returns nil for a layer on another host. With containerd's image store, the engine is asked for the size.
+// layerFinder returns nil for a layer that is not on this host. Without a layer directory, as with containerd's image
+// store, the engine is asked for the size.
 func (s *Service) layerFinder(t target) findSize {
 	dir := t.c.GraphDriver.Data["UpperDir"]
 	if dir == "" && t.c.GraphDriver.Name != "" {
