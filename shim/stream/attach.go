@@ -55,7 +55,7 @@ func (s *Server) attach(ctx context.Context, id string, client ends) error {
 	switch {
 	case client.stdin == nil:
 	case c.Config.OpenStdin:
-		// For a container with stdin_once the engine then closes the container's input.
+		// At the end of the input the engine closes the container's stdin if stdin_once is set.
 		go copyInput(conn, client.stdin)
 	default:
 		go func() { _, _ = io.Copy(io.Discard, client.stdin) }() // unread input would block other data of the client
@@ -89,7 +89,7 @@ func (s *Server) attach(ctx context.Context, id string, client ends) error {
 				return s.engineThere(ctx, c.ID)
 			}
 			return err
-		case <-ending: // an exec in the container may delay the engine's notice
+		case <-ending: // an exec in the container may keep the engine from noticing the end
 			ended, ending = true, nil
 			out.drain(orphanDrain)
 		case <-ctx.Done():

@@ -106,7 +106,7 @@ func requestContext(_ context.Context, raw net.Conn) context.Context {
 	return context.WithValue(c.ctx, connKey{}, c)
 }
 
-// onState is called when a request with a valid token hijacks its connection.
+// onState starts watching a hijacked connection. Only a request with a valid token hijacks its connection.
 func onState(raw net.Conn, state http.ConnState) {
 	if c := tracked(raw); state == http.StateHijacked {
 		c.upgraded.Store(true)
@@ -191,7 +191,7 @@ func (c *conn) watch() {
 		if reads != lastReads || writes != lastWrites {
 			moved = time.Now()
 		}
-		// An odd count is a read in progress, which detects the end by itself.
+		// An odd count is a read in progress, which detects the end of the connection by itself.
 		switch unread := reads == lastReads && reads%2 == 0; {
 		case unread && peerLeft(c.Conn.(*net.TCPConn)):
 			c.leave(errClientGone)

@@ -87,7 +87,8 @@ func (s *Server) resolve(ctx context.Context, r *ExecRequest) error {
 	return nil
 }
 
-// Detach keeps the process of a session running when its client leaves. Only the client knows the session's URL.
+// Detach keeps the process of a session running when its client leaves. The URL authorizes the call, because only the
+// session's client knows it.
 func (s *Server) Detach(streamingURL string) error {
 	u, err := url.Parse(streamingURL)
 	if err != nil {

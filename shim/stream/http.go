@@ -95,7 +95,7 @@ const (
 	maxStreamHeader  = 1 << 10
 )
 
-// upgradeSPDY returns nil if the client does not request SPDY, which has been answered, or has gone.
+// upgradeSPDY returns nil if the client has gone, or after an error response to a request without SPDY.
 func upgradeSPDY(w http.ResponseWriter, r *http.Request, accept func(*spdystream.Stream) bool) *spdystream.Connection {
 	if !httpstream.IsUpgradeRequest(r) || !strings.EqualFold(r.Header.Get(httpstream.HeaderUpgrade), spdy.HeaderSpdy31) {
 		http.Error(w, "unable to upgrade: the request does not ask for "+spdy.HeaderSpdy31, http.StatusBadRequest)
@@ -111,7 +111,7 @@ func upgradeSPDY(w http.ResponseWriter, r *http.Request, accept func(*spdystream
 	return serveSPDY(conn, buffered, accept)
 }
 
-// serveSPDY serves SPDY until either end closes the connection. Streams that accept rejects are reset.
+// serveSPDY serves SPDY until either end closes the connection. It resets streams for which accept returns false.
 func serveSPDY(conn net.Conn, from io.Reader, accept func(*spdystream.Stream) bool) *spdystream.Connection {
 	served, err := spdystream.NewConnectionWithOptions(frames.NewConn(conn, from), true,
 		spdyframe.WithMaxHeaderCount(maxStreamHeaders), spdyframe.WithMaxHeaderFieldSize(maxStreamHeader))

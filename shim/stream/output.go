@@ -34,7 +34,7 @@ type output struct {
 	from           *engineReader
 	tty            bool
 	stdout, stderr io.Writer
-	began          chan struct{} // closed with the first output
+	began          chan struct{} // closed with the first standard output
 	begin          func()        // closes began
 
 	mu     sync.Mutex // guards the fields below and writes to stdout
@@ -82,7 +82,8 @@ func (o *output) Write(b []byte) (int, error) {
 	return len(b), o.err
 }
 
-// errorOutput writes standard error after earlier standard output.
+// errorOutput writes standard error after earlier standard output. Until the process is known to run, only the standard
+// output is held back.
 type errorOutput struct{ *output }
 
 func (o errorOutput) Write(b []byte) (int, error) {

@@ -236,7 +236,7 @@ func relay(ctx context.Context, data io.ReadWriteCloser, target net.Conn) error 
 			tick := time.NewTicker(dropInterval)
 			defer tick.Stop()
 			dropped = tick.C
-		case <-dropped: // nothing was closed here, or the copy has finished
+		case <-dropped: // a finished stream was reset by the client, or closed by the copy to it
 			if s, ok := data.(interface{ IsFinished() bool }); ok && down && s.IsFinished() {
 				return nil
 			}

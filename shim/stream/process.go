@@ -21,7 +21,8 @@ import (
 const (
 	// sizeWait is how long the start of a process waits for the terminal's first size.
 	sizeWait = 250 * time.Millisecond
-	// startTime is the usual duration of a start. An earlier end or output is noticed without polling.
+	// startTime is the pause before the first inspection, the usual duration of a start. A process that
+	// writes or ends earlier is noticed without polling.
 	startTime    = 50 * time.Millisecond
 	inspectFirst = 5 * time.Millisecond
 	inspectMax   = 250 * time.Millisecond
@@ -31,7 +32,8 @@ const (
 	visibleTime  = time.Second      // how long the engine takes to notice that a process is gone
 	statusTime   = 10 * time.Second // how long to ask the engine for an exit status
 	killTime     = 10 * time.Second // for a process tree to end
-	// drainTime limits the output of a dead process. The engine cuts the stream after 2 s.
+	// drainTime is how long the output of a dead process may be silent before it ends. The engine itself ends the
+	// stream earlier, after 2 s.
 	drainTime    = 5 * time.Second
 	orphanDrain  = time.Second
 	orphanStatus = 500 * time.Millisecond
@@ -39,9 +41,10 @@ const (
 	killedByContainer = 137
 )
 
-// The engine scans a terminal's input for its own detach keys and holds back a possible prefix. CRI clients have their
-// own, but the engine's cannot be disabled. These sequences are never typed: bytes that are invalid in UTF-8, or, in
-// JSON for an exec, ASCII that starts with the least used key.
+// The engine scans a terminal's input for its detach keys and holds back input that may be a prefix. CRI clients have
+// detach keys of their own, but the engine's keys cannot be disabled. They are therefore set to sequences that users never
+// type. For an attach these are bytes that are invalid in UTF-8. For an exec the keys are sent as JSON, which has no such
+// bytes, so the sequence is ASCII and starts with the least used key.
 const (
 	noAttachKeys = "\xff,\xfe,\xff,\xfe,\xff,\xfe,\xff,\xfe"
 	noExecKeys   = "ctrl-^,ctrl-@,ctrl-_,ctrl-@,ctrl-^,ctrl-@,ctrl-_,ctrl-@,ctrl-^,ctrl-@,ctrl-_,ctrl-@"
@@ -54,7 +57,7 @@ type process struct {
 	ends      ends
 	conn      types.HijackedResponse
 	record    *record
-	ending    <-chan struct{} // closed when the container ends; nil if the kernel ends both together, or after it was noticed
+	ending    <-chan struct{} // closed when the container ends; nil without a shared PID namespace, and once the end was handled
 	orphaned  bool            // the container has ended
 }
 
@@ -87,7 +90,7 @@ func (s *Server) run(ctx context.Context, r *ExecRequest, e ends) (int, error) {
 	// A created exec is always started, because the engine would keep it otherwise.
 	p.conn, err = s.engine.ContainerExecAttach(context.WithoutCancel(ctx), p.id, container.ExecAttachOptions{Tty: r.TTY, ConsoleSize: size})
 	if err != nil {
-		// The client library returns only a number, but usually the container has just stopped.
+		// The Docker client returns only the HTTP status. The usual cause is a container that has just stopped.
 		if _, stopped := s.running(ctx, p.container, state.TypeContainer); stopped != nil {
 			err = stopped
 		}
@@ -297,7 +300,7 @@ func (p *process) endWithContainer(ctx context.Context) {
 	p.ending, p.orphaned = nil, true
 	known := p.record.process()
 	if known == nil {
-		return // the process is being started, which will fail
+		return // no process was found yet; a start in an ended container fails
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), orphanStatus)
 	defer cancel()

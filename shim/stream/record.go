@@ -111,8 +111,8 @@ func (r *record) end() {
 	}
 }
 
-// EndRecorded kills the processes in the records of a killed shim and their descendants. For an exec that was being
-// started it asks the engine, which may be nil, for the process.
+// EndRecorded kills the processes in the records of a killed shim and their descendants. It asks the engine for the
+// process of an exec that was being started. If engine is nil, such an exec is skipped.
 func EndRecorded(ctx context.Context, dir string, engine ExecInspector) error {
 	if dir == "" {
 		return nil
