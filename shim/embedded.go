@@ -73,8 +73,8 @@ func (e *Embedded) Close() error {
 
 const (
 	socketName    = "cri.sock"
-	recordsName   = "exec"   // records of running execs
-	temporaryName = "engine" // address of the engine that has temporary containers
+	recordsName   = "exec"   // directory of the records of running execs
+	temporaryName = "engine" // file with the address of the engine that has temporary containers
 )
 
 const temporaryTimeout = 10 * time.Second
@@ -84,8 +84,8 @@ var shimDirs = rundir.Kind{
 	Entries: lazyregexp.New(`^(cri\.sock|exec(/` + stream.RecordName + `)?|engine)$`),
 }
 
-// sweep kills the recorded processes and removes the containers of killed commands. If a container cannot be removed,
-// its directory is kept for the next command.
+// sweep kills the recorded processes and removes the containers of killed commands. If a container cannot be removed, the
+// killed command's directory is kept, and the next command tries again.
 func sweep(ctx context.Context, base, host string, engine stream.ExecInspector, containers interface {
 	RemoveOwned(ctx context.Context, owner string) error
 },
@@ -100,7 +100,9 @@ func sweep(ctx context.Context, base, host string, engine stream.ExecInspector, 
 		}
 		removed := containers.RemoveOwned(ctx, filepath.Base(dir))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // without the file there are no temporary containers; serve removes old helper containers
+			// The killed command had no temporary containers. A helper container that could not be removed is left to
+			// serve, which removes old ones.
+			return nil
 		}
 		return errors.Join(err, removed)
 	})

@@ -97,7 +97,7 @@ func checkFree(path string) error {
 	return fmt.Errorf("listen on %s: another process serves this socket", path)
 }
 
-// listenPrivate requires a directory of the same user, which excludes other users between bind and chmod.
+// listenPrivate requires a private directory, so that other users cannot connect before the socket's mode is set.
 func listenPrivate(path string) (*net.UnixListener, error) {
 	if err := checkLength(path); err != nil {
 		return nil, err

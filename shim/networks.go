@@ -22,8 +22,8 @@ const (
 
 // NetworkOptions correspond to dockershim's NetworkPluginSettings.
 type NetworkOptions struct {
-	// Plugin is one of the constants. "" is the bridge for a single command, which must not depend on other
-	// tools' configuration, and CNI, if usable, in a daemon.
+	// Plugin is PluginCNI, PluginKubenet, PluginBridge or "". With "" a daemon uses CNI if it is usable, otherwise the
+	// bridge. A shim for one command uses the bridge, because it must not depend on other tools' configuration.
 	Plugin   string
 	ConfDir  string   // CNI configurations; "": /etc/cni/net.d
 	BinDirs  []string // CNI plugins; empty: the usual directories of distributions
@@ -32,7 +32,7 @@ type NetworkOptions struct {
 	MTU      int      // MTU of kubenet's bridge; 0: the kernel's default
 	Hairpin  string   // mode in which a pod reaches itself: none, hairpin-veth, promiscuous-bridge
 
-	NonMasqueradeCIDR string // ranges towards which kubenet's pods keep their addresses, comma separated; "": the pod CIDR
+	NonMasqueradeCIDR string // destination ranges for which kubenet does not masquerade pod traffic, comma separated; "": the pod CIDR
 }
 
 // newNetworks corresponds to dockershim's ProbeNetworkPlugins, InitNetworkPlugin and effectiveHairpinMode.
@@ -60,7 +60,7 @@ func newNetworks(o Options, engine docker.Endpoint) (node.Networks, error) {
 			break
 		}
 		n.Choose = func(context.Context) network.Plugin {
-			// CNI needs root and the engine's host to enter the pods' network namespaces.
+			// A CNI plugin enters the pods' network namespaces, so it must run as root on the engine's host.
 			if os.Geteuid() == 0 && engine.IsLocal() && plugin.Usable() == nil {
 				return plugin
 			}

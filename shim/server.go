@@ -57,8 +57,9 @@ func newServer(log *slog.Logger, tracer trace.TracerProvider, cri *criService, p
 	return &server{Server: s, abandoned: make(chan struct{})}
 }
 
-// stop waits for requests to end and then cuts them off. Some requests continue without their client, so that the
-// engine and the shim agree on existing containers. Requests to an engine that does not answer are abandoned.
+// stop waits for running requests and then cancels them. Some requests continue after the cancellation, for example to
+// remove a container that the engine has created anyway. After cutOff these requests are abandoned, because the engine may
+// not answer at all.
 func (s *server) stop(graceful, cutOff time.Duration) error {
 	stopped := make(chan struct{})
 	go func() {
@@ -80,8 +81,8 @@ func (s *server) stop(graceful, cutOff time.Duration) error {
 	return errors.New("the engine has not answered all requests: they may still take effect")
 }
 
-// interceptor converts panics and errors to status codes and logs the end of calls. It never logs messages, because
-// they contain credentials.
+// interceptor converts panics and errors to status codes and logs the end of calls. It never logs requests and
+// responses, because they contain credentials.
 type interceptor struct {
 	log     *slog.Logger
 	changed func() // called after requests that may have changed a list
@@ -122,8 +123,8 @@ func (i *interceptor) finish(ctx context.Context, started time.Time, err error, 
 	return err
 }
 
-// keepsLists reports whether a request leaves cached lists valid. A client must not see a state that is older than the
-// container status it has read.
+// keepsLists reports whether a request leaves cached lists valid. ContainerStatus and PodSandboxStatus invalidate them,
+// because a client must not get a list that is older than a status it has read.
 func keepsLists(method string) bool {
 	switch method {
 	case "Version", "Status", "ImageStatus", "ImageFsInfo", "ContainerStats", "PodSandboxStats", "ExecSync", "Exec", "Attach", "PortForward":

@@ -18,7 +18,8 @@ import (
 	"github.com/crishim/crishim/shim/node"
 )
 
-// Close waits stopTimeout for running requests, and then cutOffTimeout for requests that continue without their client.
+// Close waits stopTimeout for running requests and then cancels them. It waits cutOffTimeout for requests that continue
+// after the cancellation.
 const (
 	stopTimeout   = 10 * time.Second
 	cutOffTimeout = 2 * time.Second
@@ -52,7 +53,7 @@ type Options struct {
 
 	Tracer trace.TracerProvider
 
-	temporaries string // file that records the engine of temporary containers; "": they are not removed
+	temporaries string // file for the address of the engine that has temporary containers; "": they are not removed
 }
 
 type Shim struct {
@@ -151,7 +152,7 @@ func (s *Shim) Serve(l net.Listener) error {
 	return nil
 }
 
-// Close waits for running requests and then cuts them off.
+// Close waits for running requests and then cancels them.
 func (s *Shim) Close() error {
 	s.close.Do(func() {
 		s.service.eventService.Close() // event streams do not end by themselves

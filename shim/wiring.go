@@ -110,7 +110,8 @@ func (s *criService) podIPs(ctx context.Context, id string) ([]string, error) {
 	return ips, nil
 }
 
-// statuses returns statuses for events. It invalidates cached lists, so that a list after the event is not older.
+// statuses reads the statuses that are sent with events. It then invalidates cached lists, so that a client never gets a
+// list that is older than an event it has received.
 type statuses struct{ of *criService }
 
 func (s statuses) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
