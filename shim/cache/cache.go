@@ -1,6 +1,6 @@
 // Package cache keeps the engine's version, and its lists of all sandboxes and of all pod containers until an event or a
 // request of the shim may have changed them. A kubelet requests both lists every second, and each client begins with the
-// version; docs/performance.md has the effect.
+// version; docs/performance.md shows how much time the cache saves.
 //
 // Events only invalidate lists, so duplicate, late and reordered events do no harm. A list that was read during an
 // event is discarded.
@@ -35,8 +35,8 @@ type Engine interface {
 const (
 	// maxAge limits the age of a list: the engine drops events for a slow client, and some changes cause no event.
 	maxAge = 10 * time.Second
-	// A hanging engine keeps its event stream open, so it is pinged every pingInterval and must answer within
-	// pingTimeout.
+	// A hanging engine keeps its event stream open. Follow therefore pings the engine every pingInterval, and each ping
+	// must be answered within pingTimeout.
 	pingInterval, pingTimeout = 2 * time.Second, 4 * time.Second
 )
 
@@ -127,15 +127,16 @@ func (c *Cache) setFollowing(following bool, version string) {
 func (c *Cache) Follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// The engine responds before it subscribes to events. Since includes the events in between.
+	// The engine answers an Events request before the subscription starts. Because of the Since option it also sends the
+	// events in between.
 	info, err := c.engine.Info(ctx)
 	if err != nil {
 		return err
 	}
 	messages, errs := c.engine.Events(ctx, events.ListOptions{Since: info.SystemTime, Filters: filters.NewArgs(
 		filters.Arg("type", string(events.ContainerEventType)),
-		filters.Arg("type", string(events.ImageEventType)),   // a list contains image names
-		filters.Arg("type", string(events.NetworkEventType)), // and container addresses
+		filters.Arg("type", string(events.ImageEventType)),   // may change image names in a list
+		filters.Arg("type", string(events.NetworkEventType)), // may change container addresses in a list
 	)})
 	c.setFollowing(true, info.ServerVersion)
 	defer c.setFollowing(false, "")
