@@ -203,7 +203,7 @@ type facts struct {
 	seccomp  []byte                           // content of a localhost profile
 	passwd   []byte                           // the image's user files, if needed
 	group    []byte
-	known    []string // capabilities for "all" if the engine cannot add all; otherwise nil
+	known    []string // capabilities that replace ALL; nil: the engine expands ALL
 	unloaded bool     // the requested AppArmor profile is not loaded
 	oomScore int      // the requested score, raised to the host's minimum
 	owner    string   // see ownerOf
@@ -241,7 +241,7 @@ func (s *Service) gather(ctx context.Context, r *runtimeapi.CreateContainerReque
 	if err := gatherProfiles(&f, sc); err != nil {
 		return f, err
 	}
-	// Newer engines add the capabilities that they have.
+	// Engines since API 1.42 expand ALL to the capabilities that they can grant.
 	if !f.speaks("1.42") && convert.AllCapabilities(sc.GetCapabilities().GetAddCapabilities()) {
 		f.known = slices.DeleteFunc(slices.Clone(s.Capabilities()), func(name string) bool { // engines before 23 do not know these names
 			return slices.Contains([]string{"PERFMON", "BPF", "CHECKPOINT_RESTORE"}, name)
@@ -252,7 +252,7 @@ func (s *Service) gather(ctx context.Context, r *runtimeapi.CreateContainerReque
 	if own := f.pod.Detail.Config.Labels[state.LabelOwnName] != ""; score >= 0 || !own || f.pod.Detail.HostConfig.OomScoreAdj < 0 {
 		f.oomScore = s.OOM.Allowed(score)
 	}
-	// The engine would not set exactly the requested groups.
+	// The plan resolves the groups with the image's user files if the engine would not set exactly the requested groups.
 	user, err := convert.RequestedUser(sc, imageUser(f.image))
 	if err == nil && user.NeedsFiles() && (!user.Strict || user.Name != "") {
 		f.passwd, f.group, err = s.users.ofImage(ctx, f.image)
@@ -354,11 +354,11 @@ func seccompProfile(sc *runtimeapi.LinuxContainerSecurityContext) (*runtimeapi.S
 	return convert.SeccompProfile(sc.GetSeccomp(), sc.GetSeccompProfilePath()) //nolint:staticcheck // kubelets before 1.25 send only this
 }
 
-// needsInfo reports whether the plan depends on the engine's Info. It does for all requests of a kubelet, but not for
-// most containers that users create.
+// needsInfo reports whether the plan depends on the engine's Info. The result is true for all requests of a kubelet, but
+// false for most containers that users create.
 func needsInfo(r *runtimeapi.CreateContainerRequest) bool {
 	sc, limits := r.GetConfig().GetLinux().GetSecurityContext(), r.GetConfig().GetLinux().GetResources()
-	cdi, _ := convert.CDIDevices(r.GetConfig().GetCDIDevices(), r.GetConfig().GetAnnotations()) // the plan has the error, too
+	cdi, _ := convert.CDIDevices(r.GetConfig().GetCDIDevices(), r.GetConfig().GetAnnotations()) // makePlan returns the error
 	const localhost = runtimeapi.SecurityProfile_Localhost
 	return r.GetSandboxConfig().GetLinux().GetCgroupParent() != "" ||
 		len(limits.GetUnified())+len(limits.GetHugepageLimits())+len(cdi) > 0 ||

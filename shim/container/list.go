@@ -65,7 +65,7 @@ func listOptions(f *runtimeapi.ContainerFilter, writesLogs bool) container.ListO
 	for k, v := range f.GetLabelSelector() {
 		args.Add("label", state.EncodeLabelKey(k)+"="+v)
 	}
-	// Without All the engine discards containers that do not run before it applies filters.
+	// Without All the engine first discards all containers that are not running, and then applies the filters.
 	running := f.GetState() != nil && f.GetState().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
 	if running && !writesLogs {
 		return container.ListOptions{Filters: args}
@@ -116,7 +116,8 @@ func createdAt(own time.Time, engine int64) int64 {
 	return own.UnixNano()
 }
 
-// resolveCreated inspects created containers, because lists show a failed start in the same way.
+// resolveCreated inspects created containers, because the engine's lists also show a container as created if its start
+// has failed.
 func (s *Service) resolveCreated(ctx context.Context, list []*runtimeapi.Container) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(8)

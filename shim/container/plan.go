@@ -44,7 +44,7 @@ func makePlan(r *runtimeapi.CreateContainerRequest, f facts) (p lifecycle.Spec, 
 				SandboxID: f.pod.Detail.ID,
 				LogPath:   logPath,
 				LogDir:    logDir,
-				// Kubelets send the image's id, and here the name from the pod spec.
+				// Kubelets send the image's id as the image, and the name from the pod spec as UserSpecifiedImage.
 				Image:       cmp.Or(c.GetImage().GetUserSpecifiedImage(), c.GetImage().GetImage()),
 				Labels:      c.GetLabels(),
 				Annotations: c.GetAnnotations(),

@@ -1,8 +1,8 @@
 // Package container implements CRI's container RPCs: create, start, stop, remove, list, status and update.
 //
 // CreateContainer has three parts: validate checks the request alone; gather collects facts about the sandbox, the
-// image and the engine; makePlan, a pure function, computes the engine's configuration from both. The container is
-// created afterwards. Unsupported settings are refused with an error and never ignored.
+// image and the engine; makePlan, a pure function, computes the engine's configuration from the request and the facts.
+// The container is created afterwards. Unsupported settings are refused with an error and never ignored.
 package container
 
 import (
@@ -51,7 +51,7 @@ type Options struct {
 	// Capabilities returns the capabilities that the engine can add, or nil if it can add all. May be nil.
 	Capabilities func() []string
 	Owner        string // owner of helpers and temporary containers; unique to this process
-	// NoteTemporary is called before a temporary container is created. nil means that there is no owner.
+	// NoteTemporary is called before a temporary container is created. If it is nil, temporary containers get no owner.
 	NoteTemporary func() error
 	Log           *slog.Logger
 }
@@ -59,7 +59,7 @@ type Options struct {
 type Service struct {
 	Options
 	writesLogs bool     // a container counts as running until its log is complete
-	unchanged  sync.Map // names of resources that the host cannot change
+	unchanged  sync.Map // names of resources that the host cannot change; each is logged once
 	users      userFiles
 	info       infoCache
 	creating   keylock.Lock       // by container name

@@ -35,7 +35,8 @@ func (s *Service) StartContainer(ctx context.Context, r *runtimeapi.StartContain
 		return nil, fmt.Errorf("start container %s (%.13s): it has run and is %s; create a new one: %w",
 			m.Metadata.GetName(), m.Detail.ID, m.Detail.State.Status, errdefs.ErrFailedPrecondition)
 	}
-	// The engine completes a start even if the request is cancelled, so limits and log must follow.
+	// The engine completes a start even if the request is cancelled. The limits and the log must be set up in that case,
+	// too.
 	ctx, cancel := lifecycle.CleanupContext(ctx)
 	defer cancel()
 	if err := s.start(ctx, m); err != nil {
@@ -64,7 +65,8 @@ func (s *Service) start(ctx context.Context, m state.FoundContainer) error {
 	if err == nil {
 		err = s.Logs.Started(ctx, c.ID, logdir.Of(m.Container), c.LogPath)
 	}
-	if err != nil { // the container runs, and its log can still be read from the engine
+	if err != nil {
+		// The request succeeds, because the container runs and its log can still be read from the engine.
 		s.Log.Warn("the container's log is not at its path", "id", m.Detail.ID, "path", m.LogPath, "err", err)
 	}
 	return nil
@@ -103,7 +105,7 @@ func readLimits(label string) (l limits, err error) {
 	return l, nil
 }
 
-// applyLimits writes the label's limits to the cgroup of a started container.
+// applyLimits writes the limits in the label state.LabelOwnLimits to the cgroup of a started container.
 func (s *Service) applyLimits(ctx context.Context, m state.FoundContainer) error {
 	l, err := readLimits(m.Limits)
 	if err != nil || len(l.Files) == 0 {
@@ -152,8 +154,9 @@ func writeLimits(cgroups host.CgroupDirs, files map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// isDefault reports whether a limit was not requested. A kubelet limits each container to no swap and to no huge pages of
-// each size, and kills its processes together. The container runs even if the host does not support that.
+// isDefault reports whether a kubelet sets this limit by default: no swap, no huge pages of any size, and
+// memory.oom.group, with which the OOM killer ends all processes of the container. The container runs even if the host
+// does not support such a limit.
 func isDefault(name, value string) bool {
 	return value == "0" && (strings.HasPrefix(name, "hugetlb.") || name == "memory.swap.max") || value == "1" && name == "memory.oom.group"
 }

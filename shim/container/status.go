@@ -79,8 +79,9 @@ func (s *Service) status(ctx context.Context, m state.FoundContainer) (*runtimea
 	}, nil
 }
 
-// imageDetails shares the engine's answer with concurrent calls for the same image, because a list of containers asks
-// for many statuses at once. After the failure of another call, which may have been cancelled, it asks again.
+// imageDetails shares one inspection among concurrent calls for the same image, because a client that lists containers
+// requests many statuses at once. If the shared inspection fails, each call inspects the image itself: the failure may
+// come from the cancellation of another request.
 func (s *Service) imageDetails(ctx context.Context, id string) (image.InspectResponse, error) {
 	select {
 	case answer := <-s.inspecting.DoChan(id, func() (any, error) { return s.Engine.ImageInspect(ctx, id) }):
@@ -133,7 +134,7 @@ func verbose(m state.FoundContainer) (map[string]string, error) {
 	return out, nil
 }
 
-// runtimeSpec returns the used parts of an OCI runtime spec. The status itself has mounts and limits.
+// runtimeSpec returns a partial OCI runtime spec. Mounts and limits are omitted, because the container status has them.
 func runtimeSpec(m state.FoundContainer) map[string]any {
 	return map[string]any{
 		"hostname": m.Detail.Config.Hostname,

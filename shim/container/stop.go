@@ -61,7 +61,7 @@ func (s *Service) Remove(ctx context.Context, id string) error {
 		return fmt.Errorf("remove: %w", err)
 	}
 	if m.LogPath != "" && !m.Detail.State.Running {
-		s.Logs.Complete(ctx, m.Detail.ID) // the engine removes its log with the container
+		s.Logs.Complete(ctx, m.Detail.ID) // the engine removes the rest of the log with the container
 	}
 	if err := lifecycle.Remove(ctx, s.Engine, m.Detail.ID); err != nil {
 		return err

@@ -43,7 +43,8 @@ func (s *Service) update(ctx context.Context, wanted *runtimeapi.LinuxContainerR
 	if err != nil {
 		return err
 	}
-	if _, err := convert.CgroupFiles(wanted, true); err != nil { // errors that do not depend on the host
+	// An invalid name fails the request before any change. A host with cgroup v1 does not, see updateOthers.
+	if _, err := convert.CgroupFiles(wanted, true); err != nil {
 		return err
 	}
 	groups, elsewhere := host.Cgroups(m.Detail.State.Pid, m.Detail.ID) // elsewhere is also set if the container does not run
@@ -64,7 +65,7 @@ func (s *Service) update(ctx context.Context, wanted *runtimeapi.LinuxContainerR
 	return nil
 }
 
-// systemdResets are the cgroup v2 files that systemd sets to its own values when it changes another limit of memory.
+// systemdResets are the cgroup v2 files that systemd sets to its own values when it changes another memory limit.
 var systemdResets = []string{"memory.oom.group", "memory.min", "memory.low", "memory.high"}
 
 // readFiles reads files of a cgroup of version 2. Files that cannot be read are left out.
