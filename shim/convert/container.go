@@ -42,7 +42,8 @@ func ContainerState(state container.ContainerState) runtimeapi.ContainerState {
 func EngineStates(state runtimeapi.ContainerState) []string {
 	switch state {
 	case runtimeapi.ContainerState_CONTAINER_CREATED:
-		// After a failed start the engine's state remains "created", but CRI's is EXITED. The caller inspects these.
+		// After a failed start the engine's state remains "created", but CRI's is EXITED. The caller inspects created
+		// containers to tell both cases apart.
 		return []string{"created"}
 	case runtimeapi.ContainerState_CONTAINER_RUNNING:
 		return []string{"running", "paused", "restarting"}

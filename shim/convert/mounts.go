@@ -76,7 +76,7 @@ func checkMount(m *runtimeapi.Mount, f MountFeatures) error {
 	return CheckMountOptions(m)
 }
 
-// CheckMountOptions rejects options that the engine supports for neither path nor image mounts.
+// CheckMountOptions rejects options that the engine cannot apply to mounts of paths or images.
 func CheckMountOptions(m *runtimeapi.Mount) error {
 	switch {
 	case len(m.GetUidMappings())+len(m.GetGidMappings()) > 0:
@@ -94,7 +94,7 @@ func asText(m *runtimeapi.Mount, f MountFeatures) bool {
 		return false
 	}
 	if m.GetReadonly() && f.RecursiveReadOnly && !f.SELinux {
-		// A text mount would be recursive, and there is no label to set.
+		// As text the mount would be recursively read-only. Without SELinux the label does not require the text form.
 		return false
 	}
 	return m.GetSelinuxRelabel() || !f.CreateMountpoint

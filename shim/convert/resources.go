@@ -81,7 +81,8 @@ func WithMemory(change *runtimeapi.LinuxContainerResources, now *container.HostC
 	return change
 }
 
-// engineHas reports whether the engine has a field for a cgroup v2 file. The engine's swap limit includes memory.
+// engineHas reports whether the engine has a field for a cgroup v2 file. The engine's swap limit is the sum of memory and
+// swap, so a swap limit other than max needs a memory limit.
 func engineHas(file string, r *runtimeapi.LinuxContainerResources) bool {
 	return file == unifiedPids || file == unifiedSwap && (r.GetMemoryLimitInBytes() > 0 || r.GetUnified()[file] == "max")
 }
@@ -177,8 +178,8 @@ func Devices(ds []*runtimeapi.Device) ([]container.DeviceMapping, error) {
 	return out, nil
 }
 
-// annotationCDI begins the keys of annotations with the CDI devices of device plugins, separated by commas. Kubelets before
-// 1.28 have only these.
+// annotationCDI is the prefix of annotations in which kubelets send the CDI devices of device plugins, separated by commas.
+// Kubelets before 1.28 do not send CDI devices in any other way.
 const annotationCDI = "cdi.k8s.io/"
 
 func CDIDevices(ds []*runtimeapi.CDIDevice, annotations map[string]string) ([]container.DeviceRequest, error) {

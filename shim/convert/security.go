@@ -35,7 +35,8 @@ func AppArmorProfile(p *runtimeapi.SecurityProfile, text string) (*runtimeapi.Se
 	return profile, nil
 }
 
-// securityProfile strips the prefix of a localhost reference. Some kubelets send it in the new field too.
+// securityProfile removes the prefix "localhost/", because some kubelets send it not only in the deprecated text but also
+// in the field.
 func securityProfile(p *runtimeapi.SecurityProfile, text string, unset runtimeapi.SecurityProfile_ProfileType) (*runtimeapi.SecurityProfile, error) {
 	const prefix = "localhost/"
 	if p == nil {
@@ -86,7 +87,8 @@ func ProfileOptions(engine []string, seccomp *runtimeapi.SecurityProfile, conten
 	return slices.DeleteFunc([]string{option, appArmorOption(apparmor)}, func(o string) bool { return o == "" }), err
 }
 
-// seccompOption contains the profile's content, because the engine may run on another host. "" is the engine's default.
+// seccompOption returns an option with the content of a localhost profile, because the engine may run on another host. It
+// returns "" for the engine's default profile.
 func seccompOption(p *runtimeapi.SecurityProfile, content []byte) (string, error) {
 	switch p.GetProfileType() {
 	case runtimeapi.SecurityProfile_RuntimeDefault:
@@ -130,8 +132,8 @@ func SELinuxOptions(o *runtimeapi.SELinuxOption) []string {
 
 const allCapabilities = "ALL"
 
-// Capabilities returns the capabilities to add and drop without duplicates. If known is not nil, it replaces "all" in
-// the added ones.
+// Capabilities returns the capabilities to add and drop without duplicates. Unless known is empty, it replaces
+// ALL in the capabilities to add.
 func Capabilities(c *runtimeapi.Capability, known []string) (add, drop []string, err error) {
 	if len(c.GetAddAmbientCapabilities()) > 0 {
 		return nil, nil, fmt.Errorf("the engine cannot set ambient capabilities: %w", errdefs.ErrNotImplemented)

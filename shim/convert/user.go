@@ -64,8 +64,9 @@ func RequestedUser(sc *runtimeapi.LinuxContainerSecurityContext, imageUser strin
 	return w, nil
 }
 
-// NeedsFiles reports whether the image's user files must be read. The engine adds the image's groups only if no group
-// is given.
+// NeedsFiles reports whether the groups must be resolved with the image's user files. If no group is given, the engine adds
+// the image's supplemental groups, which Strict forbids. If a group is given, the engine omits them, but the merge policy
+// requires them.
 func (w UserRequest) NeedsFiles() bool { return w.Strict == (w.Group == "") }
 
 func (w UserRequest) Engine(passwd, group []byte) (user string, groupAdd []string, err error) {
