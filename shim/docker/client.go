@@ -135,8 +135,8 @@ func (c *Client) ContainerStop(ctx context.Context, id string, o container.StopO
 const endTimeout = 10 * time.Second
 
 // awaitEnd waits until the engine has recorded the end of a container. Newer engines answer a stop earlier, and their
-// lists still show the container as running. An inspection waits for the record. A container that stops without SIGKILL
-// may even end later.
+// lists still show the container as running. An inspection usually waits until the end is recorded. After a stop without
+// SIGKILL the inspection may still show the container as running; awaitEnd then waits for the end.
 func (c *Client) awaitEnd(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()

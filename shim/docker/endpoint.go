@@ -32,14 +32,15 @@ type Options struct {
 
 	Tracer trace.TracerProvider // creates a span for each call; may be nil
 
-	// RequestTimeout limits calls that end with their response, and stops beyond their grace period; 0: no limit.
+	// RequestTimeout limits calls that end with their response. The limit of a stop is longer by its grace period.
+	// 0: no limit.
 	RequestTimeout time.Duration
 }
 
 type Endpoint = engine.Endpoint
 
-// resolve returns the endpoint of the engine, which is the first existing one of the usual sockets. It does not
-// connect.
+// resolve returns the selected endpoint. If nothing selects an endpoint, it returns the first existing one of the usual
+// sockets, or else /var/run/docker.sock. It does not connect.
 func resolve(o Options) (Endpoint, error) {
 	if o.Endpoint != nil {
 		return *o.Endpoint, o.Endpoint.Err

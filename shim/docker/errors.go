@@ -17,7 +17,7 @@ import (
 
 func Timeout(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
 
-// refusal is an error of the transport: the request was not sent.
+// refusal is an error of the transport itself: the engine is too old, or it has not answered within the time limit.
 type refusal struct{ error }
 
 func (r refusal) Unwrap() error { return r.error }
@@ -29,7 +29,7 @@ func Text(err error) string {
 	var request *url.Error
 	if errors.As(err, &request) {
 		before, after, _ := strings.Cut(text, request.Error())
-		if errors.As(err, new(refusal)) { // the library would report a failed connection
+		if errors.As(err, new(refusal)) { // the library adds the prefix although the connection has not failed
 			before = strings.TrimSuffix(before, "error during connect: ")
 		}
 		text = before + request.Err.Error() + after

@@ -144,7 +144,7 @@ type body struct {
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	switch {
-	case errors.Is(err, io.EOF): // the library does not close all error responses, so the call also ends here
+	case errors.Is(err, io.EOF): // also ends the call, because the library does not close all error responses
 		_ = b.end(nil)
 	case err != nil:
 		err = b.end(err)
@@ -230,7 +230,8 @@ func (t *transport) setVersion(engine string) (*string, error) {
 
 const engineGrace = 10 * time.Second
 
-// limitOf returns 0 for no limit. The size of a container has none, because the engine may have to walk its files.
+// limitOf returns 0 for no limit. An inspection with the container's size is not limited, because the engine may have to
+// walk all files.
 func (t *transport) limitOf(r *http.Request, o operation) time.Duration {
 	if !o.limited || t.limit <= 0 || r.URL.Query().Has("size") && o.name == "inspect_container" {
 		return 0
