@@ -151,8 +151,8 @@ func (d *delayed) add(ctx context.Context, s *Service, c change) bool {
 	return true
 }
 
-// take returns a pod's changes. A started event directly follows the created event of a sandbox, because both have
-// waited for the address.
+// take returns a pod's changes. The first change has waited. Other changes of the sandbox need not wait: its started
+// event directly follows the created event, because both wait for the same address.
 func (d *delayed) take(pod string) []change {
 	changes := d.changes[pod]
 	delete(d.changes, pod)

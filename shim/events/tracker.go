@@ -39,7 +39,7 @@ type known struct {
 // fail without an event.
 type tracker struct {
 	known map[string]known
-	// gone identifies late events of containers that the last list no longer had.
+	// gone has the containers that are missing from the last list. Late events of such a container are ignored.
 	gone map[string]bool
 	// pods has the last sent status of each sandbox, for events after its removal.
 	pods map[string]*runtimeapi.PodSandboxStatus
