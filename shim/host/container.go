@@ -75,9 +75,10 @@ func (d CgroupDirs) SetOOMScore(first, score int) error {
 // systemdProperties are the properties of a scope that systemd writes into files of its cgroup.
 var systemdProperties = map[string]string{"memory.high": "MemoryHigh", "memory.low": "MemoryLow", "memory.min": "MemoryMin"}
 
-// TellSystemd sets limits of a container as properties of its scope, if it has one. Without them systemd would reset
-// the files at each daemon-reload. Files must be written after it: systemd also resets files without a property, such
-// as memory.oom.group. Errors are ignored, because the later write of the file reports an invalid value.
+// TellSystemd sets limits of a container as properties of its scope, if it has one. Without the properties systemd would
+// reset the cgroup files at each daemon-reload. Callers must write the files after TellSystemd, because systemd also
+// resets files without a property, such as memory.oom.group. Errors are ignored: if a value is invalid, the later write
+// of the file fails.
 func (d CgroupDirs) TellSystemd(ctx context.Context, files map[string]string) {
 	scope := filepath.Base(d[""])
 	var properties []string
@@ -95,7 +96,8 @@ func (d CgroupDirs) TellSystemd(ctx context.Context, files map[string]string) {
 	if !d.V2() || !strings.HasSuffix(scope, ".scope") || len(properties) == 0 {
 		return
 	}
-	// Setting one limit of memory makes systemd write all of them. The engine sets a swap limit of zero in the file only.
+	// When one memory limit is set, systemd writes all of them. The swap limit must be a property, too, because the engine
+	// writes a limit of zero to the file only.
 	swap := files["memory.swap.max"]
 	if now, err := os.ReadFile(filepath.Join(d[""], "memory.swap.max")); swap == "" && err == nil {
 		swap = strings.TrimSpace(string(now))

@@ -200,11 +200,11 @@ func appArmorLoadedIn(path, profile string) bool {
 	return false
 }
 
-// OOMScore records whether the host forbids a negative oom_score_adj, as without CAP_SYS_RESOURCE. All services share
-// it, so only one start fails.
+// OOMScore records whether the host forbids a negative oom_score_adj, for example because the engine lacks
+// CAP_SYS_RESOURCE. All services share one OOMScore, so that only one start fails.
 type OOMScore struct {
 	Log *slog.Logger // nil: the refusal is not logged
-	// Known reports a refusal without a failed start. May be nil.
+	// Known reports whether the host is known to forbid a negative score, so that not even one start fails. May be nil.
 	Known   func() bool
 	ask     sync.Once
 	refused atomic.Bool
