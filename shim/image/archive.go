@@ -47,8 +47,8 @@ func (s *Service) Save(ctx context.Context, images []string) (io.ReadCloser, err
 	return body, nil
 }
 
-// Load loads an archive. Names of built-in images are removed afterwards, because only the engine knows all ways in
-// which an archive can name an image.
+// Load loads an archive. An archive must not use names that are reserved for built-in images. These names are removed after
+// the load, because only the engine knows all ways in which an archive can name an image.
 func (s *Service) Load(ctx context.Context, archive io.Reader) error {
 	// The engine may reject an archive before it has read all of it. Its response then has the reason.
 	answer, err := s.Engine.ImageLoad(ctx, archive, docker.ImageLoadWithQuiet(true))

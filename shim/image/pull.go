@@ -111,11 +111,12 @@ func (s *Service) pull(ctx context.Context, ref, auth string, report func(Progre
 // unpackFactor extends the deadline while the engine unpacks layers: large ones take minutes on a slow disk.
 const unpackFactor = 10
 
-// downloaded is the last status of a layer with the containerd image store, and with others the status before Extracting.
+// downloaded is the last status of a layer if the engine uses the containerd image store. Other stores continue with
+// Extracting.
 const downloaded = "Download complete"
 
-// unpacking reports whether the engine unpacks layers and may send no messages for a long time: it says so of a layer,
-// or all layers are downloaded.
+// unpacking reports whether the engine may send no messages for a long time, because it extracts or verifies a layer, or
+// because all layers are downloaded and it unpacks them.
 func unpacking(layers map[string]string) bool {
 	some, all := false, true
 	for _, status := range layers {
@@ -213,8 +214,8 @@ func pullError(ref string, err error) error {
 	return fmt.Errorf("pull image %s: %w", ref, err)
 }
 
-// classified replaces the engine's class, which is "not found" for a refused login. It has no Unwrap, because its text
-// does not end with a class.
+// classified replaces the engine's class, which is "not found" for a refused login. It has no Unwrap, because docker.Text
+// would then take the end of the engine's message for the class and remove it.
 type classified struct{ err, class error }
 
 func (c *classified) Error() string        { return c.err.Error() }

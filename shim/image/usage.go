@@ -22,10 +22,10 @@ import (
 )
 
 type Usage struct {
-	// Own: only layers that belong to a single image are known. Merged: the layers of each image are counted as one,
-	// including shared ones. Otherwise all layers are known.
+	// If Own is set, Sizes has one size per image, without the layers that the image shares with other images. If Merged is
+	// set, Sizes has one size per image, including shared layers. Otherwise Sizes has the size of each layer.
 	Own, Merged bool
-	Sizes       []int64 // by layer
+	Sizes       []int64
 	Images      []ImageUsage
 }
 
@@ -36,8 +36,8 @@ type ImageUsage struct {
 	Came   time.Time
 }
 
-// Usage reads layer sizes if the engine's root directory is on this host. Otherwise engines since 23 report what images
-// share. With times, each image is inspected.
+// Usage reads layer sizes if the engine's root directory is on this host. Otherwise the sizes come from the engine, which
+// reports the size of shared layers since version 23. With times, each image is inspected for the time at which it arrived.
 func (s *Service) Usage(ctx context.Context, times bool) (*Usage, error) {
 	info, err := s.Engine.Info(ctx)
 	if err != nil {
