@@ -34,7 +34,7 @@ type Spec struct {
 type Holder int
 
 const (
-	Foreign Holder = iota // another container, or an older one; it keeps the name
+	Foreign Holder = iota // a different container, for example of an older sandbox; it keeps the name
 	Stale                 // left unstarted by an earlier request; it is removed
 	InUse                 // the same container, already started: a conflict
 )
