@@ -22,7 +22,7 @@ import (
 const (
 	retryFirst = 100 * time.Millisecond
 	retryMax   = 10 * time.Second
-	// endPause is the time between the end of the log and the end of the container.
+	// endPause is the first pause after the end of the log stream, because the container ends shortly afterwards.
 	endPause = 5 * time.Millisecond
 	// progressTime limits the wait for the log of an ended container, counted from the last written line.
 	progressTime = 5 * time.Second
@@ -43,8 +43,8 @@ type follower struct {
 
 	late   atomic.Bool   // the container may have been reported as ended
 	asked  chan struct{} // closed at the first wait for the end
-	began  time.Time     // reference for wanted and moved
-	wanted atomic.Int64  // time of the first wait; 0: none
+	began  time.Time     // wanted and moved are durations since began
+	wanted atomic.Int64  // time of the first wait for the end; 0: none
 	moved  atomic.Int64  // time of the last write
 
 	mu   sync.Mutex // guards the fields below, also during a write
@@ -108,8 +108,9 @@ func (f *follower) opened() bool {
 	return f.file != nil
 }
 
-// takeOver opens the log when the other shim has ended. A waiter also waits for this, because the other shim may have
-// come up just before and hold the log only briefly.
+// takeOver opens the log when the other shim has ended. A caller that waits for the end of the log also waits
+// for takeOver, which then tries more often: the other shim may have started just before and may hold the log only
+// briefly.
 func (f *follower) takeOver(ctx context.Context) error {
 	f.log.Debug("another shim writes the container's log")
 	pause, asked := takeOverPause, f.asked
@@ -202,7 +203,7 @@ func (f *follower) follow(ctx context.Context) error {
 	if !running {
 		return nil
 	}
-	// The stream ends with the container or the engine, so it is read again.
+	// The stream ends when the container or the engine stops. The caller tries again to find out which of them stopped.
 	return errStreamEnded
 }
 

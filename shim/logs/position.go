@@ -12,9 +12,9 @@ const overlap = 2 * time.Second
 
 // position is the time of the last line of a log, and the lines near it, which the engine will repeat.
 type position struct {
-	last   time.Time // latest time of any record
-	newest time.Time // time of the last record; long before last if the clock was set back
-	skip   bool      // the engine repeats records older than recent
+	last   time.Time // latest time of all records
+	newest time.Time // time of the most recent record; far before last if the clock was set back
+	skip   bool      // skip records until the first one in repeat, because the engine also repeats older records
 	seed   maphash.Seed
 	recent []mark
 	counts map[uint64]int // number of equal lines in recent

@@ -37,8 +37,8 @@ type Engine interface {
 	ContainerLogs(ctx context.Context, id string, o container.LogsOptions) (io.ReadCloser, error)
 }
 
-// Service runs a follower for each running container with a log path, whatever its log driver (dockershim:
-// IsCRISupportedLogDriver).
+// Service runs a follower for each running container with a log path. The log driver does not matter, unlike in dockershim
+// (IsCRISupportedLogDriver).
 type Service struct {
 	Options
 
@@ -60,7 +60,7 @@ type Service struct {
 type start struct {
 	requests int
 	over     chan struct{}
-	log      *follower // has opened the log already; nil: Started opens it
+	log      *follower // follower whose log is already open; nil: Started opens the log
 }
 
 type Options struct {
@@ -246,9 +246,9 @@ func (s *Service) Started(_ context.Context, id string, at logdir.Place, _ strin
 
 const adoptTime = 2 * time.Second
 
-// Unfinished reports whether the container's log is incomplete, which makes the container count as running. A container
-// that ended without a shim may have been reported as ended by another shim and must not become running again, so the
-// first call waits for those logs.
+// Unfinished reports whether the container's log is incomplete. Such a container counts as running. Calls first wait until
+// the logs of containers that ended without a shim are complete, but at most until adoptTime after the first call: another
+// shim may have reported such a container as ended, and it must not become running again.
 func (s *Service) Unfinished(ctx context.Context, id string) bool {
 	s.asked.Do(func() {
 		timer := time.AfterFunc(adoptTime, s.adoptionOver)
