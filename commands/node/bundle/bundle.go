@@ -1,8 +1,8 @@
-// Package bundle collects the data for a bug report into one archive: a document, a page that opens without a network, and
-// logs. [Report.Collect] runs the parts, each with a deadline, and [Report.Write] writes the archive.
+// Package bundle collects the data for a bug report into one archive: a JSON document, an HTML page that needs no
+// network, and logs. [Report.Collect] runs the parts, each with a deadline, and [Report.Write] writes the archive.
 //
-// The bundle only has fields that are known to be harmless: views.go lists the fields of the runtime's messages, host.go the
-// keys of configuration files. Everything else is omitted unless the user asks for it.
+// The bundle only has fields that are known to be harmless: views.go lists the fields of the runtime's messages, host.go
+// lists files of the host and the keys of configuration files. Everything else is omitted unless the user asks for it.
 package bundle
 
 import (
@@ -11,7 +11,7 @@ import (
 	"cmp"
 	"compress/gzip"
 	"context"
-	_ "embed" // the page
+	_ "embed" // for page.html
 	"encoding/json"
 	"fmt"
 	"html/template"
@@ -40,16 +40,16 @@ type Report struct {
 	Images     []message
 	Events     []Event
 	Host       map[string]string            // contents of hostFigures, by path
-	Config     map[string]map[string]string // settings with configKeys, by file and key
+	Config     map[string]map[string]string // values of configKeys, by file and key
 
 	Files []File `json:"-"` // logs, and configuration files with --keep-config
 }
 
-// Finding is a problem.
+// Finding is a problem of a pod or of the node that `crishim why` reports, and its cause.
 type Finding struct {
 	Severity, Code, Where string
 	Time                  time.Time `json:",omitzero"`
-	Text                  string    `json:",omitempty"` // without --logs all, omitted if it may quote a container or a manifest
+	Text                  string    `json:",omitempty"` // omitted if the text may quote a container or a manifest; --logs all keeps it
 }
 
 type Event struct {
@@ -59,7 +59,7 @@ type Event struct {
 	Attempt  uint32 `json:",omitempty"`
 	ExitCode int32  `json:",omitempty"`
 	Signal   string `json:",omitempty"`
-	Message  string `json:",omitempty"` // omitted like Text
+	Message  string `json:",omitempty"` // omitted unless --logs all is given
 }
 
 // File is a text file of the bundle.
@@ -109,7 +109,8 @@ func (r *Report) Collect(ctx context.Context, parts []Part, done func(Result)) e
 	return ctx.Err()
 }
 
-// run runs a part. A part may hang in the kernel, so run returns soon after the limit and leaves it behind.
+// run runs a part in a goroutine. A part may hang in a system call, which ignores ctx. run therefore returns half a second
+// after the limit even if the goroutine still runs.
 func (p Part) run(ctx context.Context) (func(*Report), error) {
 	limit := cmp.Or(p.Limit, 10*time.Second)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done within %s", limit))
@@ -141,7 +142,7 @@ func (p Part) run(ctx context.Context) (func(*Report), error) {
 //go:embed page.html
 var page string
 
-// date formats a time, which CRI messages have as a string of nanoseconds.
+// date formats a time.Time, or the time of a CRI message: protojson encodes its nanoseconds as a string.
 func date(at any) string {
 	t, _ := at.(time.Time)
 	if text, ok := at.(string); ok {
@@ -168,7 +169,7 @@ func (r *Report) Write(w io.Writer) error {
 	if err := t.Execute(&html, r); err != nil {
 		return err
 	}
-	zipped, at := gzip.NewWriter(w), time.Now().Truncate(time.Second) // tar would round it up, into the future
+	zipped, at := gzip.NewWriter(w), time.Now().Truncate(time.Second) // tar rounds to the nearest second, which may be in the future
 	archive := tar.NewWriter(zipped)
 	err = archive.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: r.Title + "/", Mode: 0o700, ModTime: at})
 	files := append([]File{{"index.html", html.String()}, {"bundle.json", string(output.EscapeJSON(document)) + "\n"}}, r.Files...)
@@ -177,5 +178,5 @@ func (r *Report) Write(w io.Writer) error {
 		_, failed := io.WriteString(archive, f.Text)
 		err = cmp.Or(err, failed)
 	}
-	return cmp.Or(err, archive.Close(), zipped.Close()) // on a full disk all are the same error
+	return cmp.Or(err, archive.Close(), zipped.Close()) // the first error only: a full disk fails every call with the same error
 }

@@ -17,19 +17,20 @@ import (
 	"github.com/crishim/crishim/internal/bounded"
 )
 
-// Machine has the parts of the host.
+// Machine is the host. Its parts read files of the host and the free space of its file systems.
 type Machine struct {
-	Root       string   // is put before every path; for tests
-	Files      []string // more configuration files, such as crishim's own
+	Root       string   // prefix of every path, for tests
+	Files      []string // additional configuration files, such as crishim's own
 	KeepConfig bool
 }
 
-// Parts are the parts of a host.
+// Parts returns the parts that collect the state and the configuration files of the host.
 func (m Machine) Parts() []Part {
 	return []Part{{Name: "host", Collect: m.host}, {Name: "configuration", Collect: m.config}}
 }
 
-// hostFigures are files with figures and text of the kernel and the distribution only.
+// hostFigures are files that are copied whole. They contain only numbers and texts of the kernel and the distribution,
+// and the host name.
 var hostFigures = []string{
 	"/proc/sys/kernel/hostname", "/proc/sys/kernel/osrelease", "/proc/sys/kernel/arch", "/etc/os-release", "/proc/uptime", "/proc/loadavg",
 	"/proc/pressure/*", "/proc/meminfo", "/proc/cgroups", "/proc/filesystems", "/proc/net/sockstat", "/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max",
@@ -59,14 +60,15 @@ func (m Machine) host(context.Context) (func(*Report), error) {
 	err := m.read(hostFigures, func(path string, text []byte) { figures[path] = strings.TrimSpace(string(text)) })
 	for _, path := range dataDirs {
 		var st unix.Statfs_t
-		if unix.Statfs(filepath.Join("/", m.Root, path), &st) == nil { // most do not exist
+		if unix.Statfs(filepath.Join("/", m.Root, path), &st) == nil { // a host has only a few of dataDirs
 			figures["df "+path] = fmt.Sprintf("file system %#x, %d of %d blocks of %d bytes free, %d of %d inodes", st.Type, st.Bavail, st.Blocks, st.Bsize, st.Ffree, st.Files)
 		}
 	}
 	return func(r *Report) { r.Host = figures }, err
 }
 
-// dataDirs are the data directories of runtimes and kubelets. A full file system causes many faults.
+// dataDirs are the data directories of runtimes and kubelets. Their free space is collected, because a full file system
+// causes many faults.
 var dataDirs = strings.Fields("/ /run /tmp /var /var/lib/docker /var/lib/containerd /var/lib/containers /var/lib/kubelet /var/lib/rancher /var/lib/k0s /var/log /var/log/pods")
 
 var configFiles = []string{
@@ -101,7 +103,7 @@ func (m Machine) config(context.Context) (func(*Report), error) {
 	return func(r *Report) { r.Config, r.Files = all, append(r.Files, files...) }, errors.Join(err, broken)
 }
 
-// parse returns the settings with configKeys from a JSON, YAML or TOML file.
+// parse returns the values of configKeys in a JSON, YAML or TOML file.
 func parse(path string, text []byte) (map[string]string, error) {
 	found := map[string]string{}
 	if ext := filepath.Ext(path); ext == ".toml" || ext == ".conf" && !strings.Contains(path, "/cni/") || strings.Contains(path, "/crio.conf.d/") {
@@ -116,10 +118,10 @@ func parse(path string, text []byte) (map[string]string, error) {
 	return found, nil
 }
 
-// parseTOML reads lines with one key and one value. It ignores the names of tables, which may be anything. The values of
-// configKeys fit on one line.
+// parseTOML reads lines with one key and one value. It ignores the names of tables, because users may choose them. It
+// omits arrays and strings of several lines: most values of configKeys fit on one line.
 func parseTOML(text string, found map[string]string) {
-	quotes := "" // closing quotes of a value of several lines
+	quotes := "" // closing quotes of the current value of several lines
 	for line := range strings.Lines(text) {
 		for _, mark := range []string{`"""`, "'''"} {
 			if quotes == "" && strings.Count(line, mark) == 1 {
@@ -136,7 +138,8 @@ func parseTOML(text string, found map[string]string) {
 	}
 }
 
-// collect adds the scalar values of configKeys. It omits their parent keys, which may have any name.
+// collect adds the scalar values of configKeys in tree to found. It omits their parent keys, because users may choose
+// the names of these keys.
 func collect(key string, tree any, found map[string]string) {
 	switch tree := tree.(type) {
 	case map[string]any:

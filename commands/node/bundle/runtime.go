@@ -25,7 +25,7 @@ const (
 	LogsNone      = "none"
 )
 
-// Node has the parts that ask a CRI runtime.
+// Node is the CRI runtime of the node, with the options for its parts.
 type Node struct {
 	Conn *client.Conn
 	Logs string // LogsAll, LogsUnhealthy or LogsNone
@@ -33,10 +33,10 @@ type Node struct {
 	Keep Keep
 }
 
-// callsLimit is the limit of parts with many calls.
+// callsLimit is the time limit of a part that makes many CRI calls.
 const callsLimit = time.Minute
 
-// Parts returns the parts of a runtime.
+// Parts returns the parts that make CRI calls.
 func (n *Node) Parts() []Part {
 	return []Part{{"conditions", callsLimit, n.conditions}, {"pods", callsLimit, n.pods}, {"containers", callsLimit, n.containers}, {"images", callsLimit, n.images}}
 }
@@ -79,7 +79,7 @@ func (n *Node) containers(ctx context.Context) (func(*Report), error) {
 		s, err := n.Conn.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: c.GetId(), Verbose: true})
 		pod, log := names[c.GetPodSandboxId()], ""
 		all[i], log = newContainer(c, s, pod, use[c.GetId()], n.Keep)
-		elsewhere := n.Conn.Remote() != "" // the path is of another machine
+		elsewhere := n.Conn.Remote() != "" // log paths exist on the remote host only
 		unstarted := c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED
 		if log = cmp.Or(s.GetStatus().GetLogPath(), log); err != nil || log == "" || elsewhere || unstarted || n.Logs == LogsNone || n.Logs != LogsAll && !isUnhealthy(c, s.GetStatus()) {
 			return err
@@ -104,10 +104,10 @@ var UnsafeInName = lazyregexp.New(`[^A-Za-z0-9._-]+`)
 // logBytes limits the size of a log and of a file of the host.
 const logBytes = 1 << 20
 
-// log returns the last lines of a log unchanged.
+// log returns the last lines of a container's log. The text of the lines is not redacted.
 func (n *Node) log(ctx context.Context, path, of string) (File, error) {
 	var text []byte
-	begun := map[string]bool{} // partial lines
+	begun := map[string]bool{} // whether the last entry of a stream is a partial line
 	err := logfile.Read(ctx, path, logfile.Options{Tail: n.Tail}, func(e logfile.Entry) error {
 		if !begun[e.Stream] {
 			text = fmt.Appendf(text, "%s %s ", e.Time.UTC().Format(time.RFC3339Nano), e.Stream)

@@ -13,11 +13,11 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// message has the listed fields of a CRI message, under their JSON names.
+// message has the fields of a CRI message that are in a list below, under their JSON names.
 type message map[string]any
 
-// Fields in a bundle. A path names a scalar, so that fields of a later CRI are omitted. TestOnlyTheListIsTold compares the
-// lists with the messages.
+// Fields of CRI messages in a bundle. Each path names a scalar field and never a whole message. A field that a later
+// version of CRI adds to a message is therefore omitted. TestOnlyTheListIsTold compares a bundle with the lists.
 const (
 	podFields       = "id metadata.name metadata.namespace metadata.uid metadata.attempt state createdAt runtimeHandler"
 	networkFields   = "network.ip network.additionalIps.ip"
@@ -30,7 +30,8 @@ const (
 	conditionFields = "conditions.type conditions.status conditions.reason conditions.message"
 )
 
-// pick adds the listed fields of a message, including zero values: a ready state and a first attempt are 0.
+// pick adds the fields of m that are in list. It keeps fields with the value 0, because the state SANDBOX_READY and the
+// first attempt are 0.
 func (out message) pick(m proto.Message, list string) {
 	var all map[string]any
 	if text, err := (protojson.MarshalOptions{EmitUnpopulated: true}).Marshal(m); err == nil && json.Unmarshal(text, &all) == nil {
@@ -74,7 +75,7 @@ var ownKeys = strings.Fields(`io.kubernetes.pod.name io.kubernetes.pod.namespace
 	io.kubernetes.container.hash io.kubernetes.container.restartCount io.kubernetes.container.terminationMessagePath
 	io.kubernetes.container.terminationMessagePolicy io.kubernetes.pod.terminationGracePeriod io.crishim.owner io.crishim.temporary io.crishim.paused`)
 
-// keys returns the keys, with the values of ownKeys.
+// keys returns all labels or annotations. It clears the values of keys that are not in ownKeys.
 func keys(all map[string]string) map[string]string {
 	out := map[string]string{}
 	for key, value := range all {
@@ -114,11 +115,11 @@ func newContainer(c *runtimeapi.Container, r *runtimeapi.ContainerStatusResponse
 		} `json:"runtimeSpec"`
 	}
 	if json.Unmarshal([]byte(r.GetInfo()["info"]), &details) != nil {
-		return out, "" // a runtime whose verbose status has another form
+		return out, "" // the runtime's verbose status has no runtimeSpec in this form
 	}
 	process := details.RuntimeSpec.Process
 	if len(process.Args) > 0 {
-		out["Command"], _, _ = strings.Cut(process.Args[0], " ") // it may be a whole command line in one word
+		out["Command"], _, _ = strings.Cut(process.Args[0], " ") // Args[0] may contain a whole command line
 		out["MoreArguments"] = len(process.Args) - 1
 	}
 	if more.Args {
