@@ -17,7 +17,8 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// cgroupDriver compares the runtime's cgroup driver with the kubelet's, and checks that it fits the machine.
+// cgroupDriver compares the runtime's cgroup driver with the kubelet's. It warns if the runtime uses cgroupfs on a host
+// that runs systemd.
 func (c *checker) cgroupDriver(ctx context.Context) output.Finding {
 	const check = "cgroup driver"
 	r, err := c.conn.Runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
@@ -89,8 +90,8 @@ func (c *checker) imageFilesystem(ctx context.Context) output.Finding {
 	return warn(check, found.Text, hint)
 }
 
-// streaming asks for the URL of a stream, which has no side effects, and dials the server behind it: exec, attach and
-// port-forward depend on that server.
+// streaming requests the URL of a port-forward and connects to its host, the runtime's streaming server. exec, attach and
+// port-forward depend on this server. The request has no side effects.
 func (c *checker) streaming(ctx context.Context) output.Finding {
 	const check = "streaming"
 	address, err := c.streamURL(ctx)

@@ -1,5 +1,5 @@
-// Package checkup has the checks of `crishim doctor`: of the runtime's own status, and of
-// the host around it. [Runtime] runs them. It changes nothing on the node.
+// Package checkup implements the checks of `crishim doctor`. They read the status of the runtime and the files of its
+// host, and change nothing on the node. [Runtime] runs the checks.
 package checkup
 
 import (
@@ -54,7 +54,7 @@ func (h Host) measure(path string) (diagnose.Filesystem, error) {
 type checker struct {
 	conn *client.Conn
 	host Host
-	// local reports whether the runtime runs on this host, and its files can be seen.
+	// local reports whether the runtime runs on this host and the files of the host are visible.
 	local bool
 	// config is the runtime's configuration, if its status has it.
 	config runtimeConfig
@@ -74,7 +74,7 @@ type runtimeConfig struct {
 	NetworkPlugin string `json:"networkPlugin"`
 }
 
-// loadedCNI is the part of containerd's status on CNI networks.
+// loadedCNI is the part of containerd's verbose status that describes the loaded CNI networks.
 type loadedCNI struct {
 	Dir      string   `json:"PluginConfDir"`
 	BinDirs  []string `json:"PluginDirs"`
@@ -92,7 +92,7 @@ type loadedCNI struct {
 			}
 		}
 	}
-	// Status is the result of the last load.
+	// Status is "OK", or the error of containerd's last attempt to load the CNI configuration.
 	Status string `json:"-"`
 }
 
@@ -118,7 +118,8 @@ func (c *checker) version() []output.Finding {
 		"kubelets from Kubernetes 1.26 on refuse it; update the runtime"))
 }
 
-// conditions are the runtime's own findings.
+// conditions returns a finding for each condition in the runtime's status. It also stores the configuration from the
+// verbose status for the other checks.
 func (c *checker) conditions(ctx context.Context) []output.Finding {
 	r, err := c.conn.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
 	if err != nil {

@@ -33,8 +33,8 @@ func (c *checker) binDirs() []string {
 	return []string{"/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"}
 }
 
-// cni checks the CNI configuration that the runtime's status names, and that its plugins are installed. Files in the
-// default directory may belong to another tool.
+// cni checks the CNI configuration that the runtime reports, and that its plugins are installed. If the runtime reports
+// no directory, the check is skipped: files in the default directory may belong to another tool.
 func (c *checker) cni() []output.Finding {
 	switch plugin := c.config.NetworkPlugin; {
 	case !c.local:
@@ -51,7 +51,8 @@ func (c *checker) cni() []output.Finding {
 	return []output.Finding{c.firstFile(c.confDir())}
 }
 
-// loadedNetworks checks the loaded pod networks. The loopback interface is containerd's own.
+// loadedNetworks checks the networks that containerd has loaded for pods. It skips the loopback network, which containerd
+// adds itself.
 func (c *checker) loadedNetworks() []output.Finding {
 	var out []output.Finding
 	for _, n := range c.loaded.Networks {
@@ -74,7 +75,7 @@ func (c *checker) loadedNetworks() []output.Finding {
 	return []output.Finding{failed("CNI", detail, "install a network plugin; it puts its configuration in "+c.loaded.Dir)}
 }
 
-// firstFile checks the first configuration of a directory by name, which the runtime uses.
+// firstFile checks the first CNI configuration file of a directory in the order of names. Runtimes use this file.
 func (c *checker) firstFile(dir string) output.Finding {
 	files, err := configFiles(c.host.path(dir))
 	if err != nil && !os.IsNotExist(err) {
@@ -91,7 +92,7 @@ func (c *checker) firstFile(dir string) output.Finding {
 	return c.plugins(name, dir, types)
 }
 
-// plugins looks for the programs that a configuration calls.
+// plugins checks that the plugins of a CNI configuration are installed.
 func (c *checker) plugins(name, dir string, types []string) output.Finding {
 	if missing := c.missingPlugins(types); len(missing) > 0 {
 		return failed("CNI", fmt.Sprintf("%s needs %s, not found in %s", name, strings.Join(missing, ", "), strings.Join(c.binDirs(), ", ")),
@@ -110,7 +111,7 @@ func addTypes(types []string, more ...string) []string {
 	return types
 }
 
-// configFiles lists the CNI configurations of a directory by name.
+// configFiles lists the CNI configuration files of a directory, sorted by name.
 func configFiles(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -125,7 +126,7 @@ func configFiles(dir string) ([]string, error) {
 	return out, nil
 }
 
-// pluginTypes lists the programs that a configuration calls.
+// pluginTypes lists the plugins in a CNI configuration file. The type of a plugin is the name of its executable.
 func pluginTypes(path string) ([]string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
