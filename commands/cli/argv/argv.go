@@ -1,5 +1,6 @@
-// Package argv puts the words of a command line into the order that urfave parses, by tables of the known flags. Users
-// may write flags after arguments, and global flags after the verb. The package uses no streams, files or environment.
+// Package argv puts the words of a command line into the order that urfave parses. It needs tables of all flags, because
+// users may write flags after arguments, and global flags after the verb. The package reads no streams, files or
+// environment variables. The [Files] function of the caller looks up files.
 package argv
 
 import (

@@ -13,7 +13,7 @@ type arranger struct {
 	verb                 string
 	global, local        Flags
 	globals, flags, rest []string
-	compat               bool // crictl's own flags and forms only
+	compat               bool // accept only flags and arguments that crictl accepts
 	files                Files
 }
 

@@ -32,8 +32,8 @@ func (a *arranger) commandAlone() bool {
 // execFilters are the flags of exec that choose containers instead of its first argument.
 var execFilters = []string{"name", "namespace", "state", "label", "selector", "latest", "last", "pod", "image"}
 
-// commandPart sorts the words after the target. Flags after the target are valid only before "--". exec and debug also
-// accept them at the end of the line, because their commands never start with a dash.
+// commandPart sorts the words after the target into flags of the verb and the command. After the target, flags need a
+// following "--". exec and debug also accept trailing flags, because their commands never start with a dash.
 func (a *arranger) commandPart(before, behind []string, ended bool) error {
 	if a.compat || a.commandAlone() || len(behind) == 0 || !IsFlag(behind[0]) || ended && behind[0] != "--" {
 		if a.compat && a.verb == "exec" && len(behind) > 0 && behind[0] == "--" {

@@ -62,7 +62,7 @@ var CommandHints = map[string]string{
 	"status":     "`crishim info` shows the runtime's status, `crishim doctor` checks the node",
 }
 
-// templateHint answers docker's --format and -f of inspect.
+// templateHint is the hint for docker's --format, and for -f of docker inspect.
 const templateHint = "`crishim VERB -o go-template=TEMPLATE` or `-o jsonpath=TEMPLATE` prints fields; `-o json` shows their names"
 
 // FlagHints maps a flag to a hint, by the names of verb and flag, or by the flag alone for every verb. VERB in a hint
@@ -154,6 +154,6 @@ var impliedFlags = map[string][]string{
 	"statsp": {"A", "all-namespaces", "no-stream"},
 }
 
-// sharedLetters maps letters that are flags without a value in crictl to the flags that docker and kubectl have under
-// these letters.
+// sharedLetters maps a letter to the flag that docker or kubectl abbreviates to this letter. In crictl, the same letter
+// is a flag without a value.
 var sharedLetters = map[string]string{"l": "selector", "e": "env"}

@@ -22,8 +22,8 @@ func (t Flags) has(name string) bool {
 	return ok
 }
 
-// assignment parses docker's and kubectl's -l KEY=VALUE and -e NAME=VALUE, if the letter is a flag without a value in
-// crictl. It returns the flag in its long form.
+// assignment parses docker's and kubectl's -l KEY=VALUE and -e NAME=VALUE for verbs for which crictl has the letter as
+// another flag without a value. It returns the flag in its long form.
 func (t Flags) assignment(args []string) (flag string, used int) {
 	letter := args[0][1:2]
 	long := sharedLetters[letter]
@@ -94,7 +94,7 @@ func unknownFlag(arg string, names ...string) error {
 	return &UsageError{Text: fmt.Sprintf("unknown flag %s", strconv.Quote(arg)), Crictl: "flag provided but not defined: -" + FlagName(arg), unknownFlags: names}
 }
 
-// givenFlags returns the names of flags.
+// givenFlags returns the set of the names in flags, without dashes and values.
 func givenFlags(flags []string) map[string]bool {
 	names := map[string]bool{}
 	for _, flag := range flags {
@@ -123,13 +123,13 @@ func Dashed(name string) string {
 // Program is the program with its global flags.
 type Program struct {
 	Flags Flags
-	Names []string                   // of all verbs
+	Names []string                   // names and aliases of all verbs
 	Verb  func(name string) *Command // returns nil for an unknown name
 }
 
 // Command is a verb, or a subcommand of a verb.
 type Command struct {
-	Names     []string // Line.Args has the first name
+	Names     []string // the name and its aliases; Line.Args has the name
 	ArgsUsage string
 	Flags     Flags
 	Commands  []*Command

@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// Line is a parsed command line. Args has it in the order that urfave parses: global flags, the verb, its flags, "--",
-// its arguments. All flags are in their long form.
+// Line is a parsed command line. Args has the words in the order that urfave parses: global flags, the verb, its flags,
+// "--", its arguments. All flags are in their long form.
 type Line struct {
 	Args    []string
 	Verb    string
 	Path    []string        // the verb and its subcommands; for "help PATH", the words of PATH
-	Rest    []string        // the arguments
+	Rest    []string        // the arguments of the verb
 	Given   map[string]bool // flags of the verb
 	Version bool            // print the program's version
 	Help    bool            // print the help page of Path
 	HelpAll bool            // print help on all commands
-	Compat  bool            // --compat=crictl
+	Compat  bool            // --compat=crictl is given, or the program is called crictl
 	files   Files
 }
 
@@ -59,8 +59,8 @@ var runImageFlags = []string{
 // Files reports whether a path is a file.
 type Files func(path string) bool
 
-// IsCrictlRun reports whether run has crictl's form, CONTAINER-CONFIG POD-CONFIG: two arguments that
-// are files, or one argument that can only be a file, and no flag of the form IMAGE [COMMAND].
+// IsCrictlRun reports whether run has crictl's form, CONTAINER-CONFIG POD-CONFIG. In this form the arguments are two files,
+// or a single file that its path or extension identifies as a file, and no flag is in runImageFlags.
 func (l Line) IsCrictlRun() bool {
 	if slices.ContainsFunc(runImageFlags, func(name string) bool { return l.Given[name] }) {
 		return false
@@ -82,7 +82,7 @@ func (f Files) isConfig(arg string) bool {
 	return isPath(arg) || strings.HasPrefix(arg, "/")
 }
 
-// has reports whether an argument names an existing file, standard input or a path.
+// has reports whether an argument is an existing file, "-" for standard input, or begins with ./ or ../.
 func (f Files) has(arg string) bool { return isPath(arg) || f(arg) }
 
 func isPath(arg string) bool {

@@ -11,11 +11,11 @@ func ShellWords(words ...string) string {
 	return strings.Join(quoted, " ")
 }
 
-// BashQuote quotes text for a bash command line, after an open quote if quote is not 0. It reports false for text that
-// cannot be written there.
+// BashQuote quotes text for a bash command line. If quote is not 0, the text is inserted after this opening quote. The
+// second result is false for text that cannot be quoted in this way.
 func BashQuote(text string, quote byte) (string, bool) {
 	if quote != 0 && strings.HasSuffix(text, string(quote)) {
-		return "", false // readline would not close the quote
+		return "", false // readline does not close the quote after a completion that ends with the same quote
 	}
 	switch quote {
 	case '\'':

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// UsageError is a mistake in the command line, found before anything is dialled.
+// UsageError is a mistake in the command line. Except for NothingFound, it is found before crishim connects to a runtime.
 type UsageError struct {
 	Text         string
 	Next         string // the next step, if one is known
 	Kind         UsageKind
 	Usage        string   // the one-line usage of the verb
-	Crictl       string   // crictl's wording of a mistake in a flag
-	Names        []string // all names of the flag that Crictl is about
-	unknownFlags []string // the names that an unknown flag may have
+	Crictl       string   // crictl's text of an error in a flag
+	Names        []string // name and aliases of the flag in Crictl
+	unknownFlags []string // possible names of an unknown flag: for -xyz, "xyz" and the first unknown letter
 	otherFlag    bool     // the unknown flag is docker's or kubectl's
 }
 
@@ -22,11 +22,11 @@ type UsageError struct {
 type UsageKind int
 
 const (
-	_             UsageKind = iota // any other
+	_             UsageKind = iota // any other mistake
 	NoArguments                    // arguments are required
 	WrongCount                     // too few or too many arguments
-	UnknownFormat                  // --output
-	NothingFound                   // a filter matches nothing
+	UnknownFormat                  // the value of --output is unknown
+	NothingFound                   // with --compat=crictl: an inspect command finds nothing
 	NoSuchCommand
 )
 
