@@ -106,7 +106,7 @@ type Garbage struct {
 	images *Images
 }
 
-// ReadGarbage asks the runtime for the sizes of items, and counts the files of directories.
+// ReadGarbage asks the runtime for the sizes of images and containers, and adds up the sizes of the files in directories.
 func ReadGarbage(ctx context.Context, conn *client.Conn, items []kuberuntime.GarbageItem) (*Garbage, error) {
 	ids := map[string][]string{}
 	for _, item := range items {
@@ -122,7 +122,7 @@ func ReadGarbage(ctx context.Context, conn *client.Conn, items []kuberuntime.Gar
 			return nil, err
 		}
 	} else if _, ok := containerd.Open(ctx, conn.ImageClientConn()); ok && len(ids["container"]) > 0 {
-		g.images.active = map[string]string{} // WritableLayers then asks containerd, with the default snapshotter
+		g.images.active = map[string]string{} // not nil, so that WritableLayers asks containerd for sizes in the default snapshotter
 	}
 	written, err := WritableLayers(ctx, conn, g.images, ids["container"])
 	if err != nil {

@@ -20,15 +20,16 @@ import (
 // Images are the images of a runtime, split into parts that several images may share: layers, unpacked or not.
 type Images struct {
 	sizes   []int64
-	parts   map[string][]int32 // indices of sizes, by the image's id
-	holders []int              // number of users of each part: images, plus one for all containers
-	bound   string             // AtMost if shared layers count for each image, AtLeast if they are missing, "" if sums are exact
-	used    map[string]bool    // images of containers, by id; includes containers outside of pods
+	parts   map[string][]int32 // image ids to indices in sizes
+	holders []int              // for each part, the number of images that share it, plus one if a container uses it
+	bound   string             // accuracy of sums: AtMost counts a shared layer for each image, AtLeast omits shared layers, "" is exact
+	used    map[string]bool    // ids of images that a container uses, also a container outside of pods
 	came    map[string]time.Time
-	active  map[string]string // containerd's snapshots of containers
+	active  map[string]string // ids of containerd's containers to their snapshotters; nil for other runtimes
 }
 
-// ReadImages asks the runtime for the parts of each image and, with times, for the results of Came.
+// ReadImages asks the runtime for the parts of each image. If times is set, it also asks when each image was pulled, for
+// Came. With Docker this takes a call for each image.
 func ReadImages(ctx context.Context, conn *client.Conn, list []*runtimeapi.Image, times bool) (*Images, error) {
 	i, held, err := readImages(ctx, conn, list, times)
 	if err != nil {
@@ -38,7 +39,7 @@ func ReadImages(ctx context.Context, conn *client.Conn, list []*runtimeapi.Image
 	return i, nil
 }
 
-// count counts the holders of each part. A held part stays even if no image has it.
+// count computes holders. held lists the parts that containers use: removing the images does not free these parts.
 func (i *Images) count(held []int32) {
 	i.holders = make([]int, len(i.sizes))
 	for _, parts := range i.parts {
@@ -95,7 +96,8 @@ func (i *Images) Exact() bool { return i.bound == "" }
 // Used reports whether a container of the engine uses the image. CRI may not know the container.
 func (i *Images) Used(id string) bool { return i.used[id] }
 
-// Came returns when an image was last pulled or loaded.
+// Came returns when an image was last pulled or loaded, with Docker also built or tagged. The second result is false if
+// the time is unknown.
 func (i *Images) Came(id string) (time.Time, bool) {
 	at, known := i.came[id]
 	return at, known
