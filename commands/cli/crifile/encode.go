@@ -69,7 +69,7 @@ type schema struct{ definitions map[string]any }
 func (s *schema) reference(m protoreflect.MessageDescriptor) map[string]any {
 	name := string(m.Name())
 	if _, known := s.definitions[name]; !known {
-		s.definitions[name] = nil // for messages that contain themselves
+		s.definitions[name] = nil // ends the recursion for a message that contains itself
 		properties := map[string]any{}
 		for i := range m.Fields().Len() {
 			field := m.Fields().Get(i)

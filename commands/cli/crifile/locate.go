@@ -15,7 +15,7 @@ import (
 
 // locate finds the first wrong value of a document, because protojson's errors do not name it. The elements of path are
 // field names, map keys and list indexes. problem is an error text that begins with the path. It does not quote the
-// value, which may be a secret in an environment variable. It is empty if each value is valid by itself.
+// value, which may be a secret in an environment variable. problem is empty if each value is valid by itself.
 func locate(fields map[string]any, m protoreflect.MessageType) (path []string, problem string) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		value, all := fields[name], m.Descriptor().Fields()
@@ -130,7 +130,7 @@ func lineOf(node *yamlv3.Node, path []string) string {
 				}
 			}
 		}
-		if !found { // for example in a merged mapping
+		if !found { // the element is elsewhere in the text, for example in a mapping merged with <<
 			break
 		}
 	}

@@ -26,7 +26,7 @@ type Document struct {
 	name   string // of the file, for errors
 	json   []byte
 	lines  bool         // json is the unchanged text of the file, with the same line numbers
-	node   *yamlv3.Node // of the file's text, for line numbers; JSON is YAML
+	node   *yamlv3.Node // the document as YAML, which includes JSON; has line numbers
 	fields map[string]any
 }
 
@@ -34,7 +34,7 @@ type Document struct {
 func Parse(name string, text []byte) ([]Document, error) {
 	if json.Valid(text) {
 		var node yamlv3.Node
-		_ = yamlv3.Unmarshal(text, &node) // without it errors have no line numbers
+		_ = yamlv3.Unmarshal(text, &node) // a failure only costs line numbers in errors of Decode
 		return []Document{newDocument(name, text, true, &node)}, nil
 	}
 	// A single decoder reads all documents, so that line numbers count from the start of the file.
@@ -66,7 +66,7 @@ func newDocument(name string, text []byte, lines bool, node *yamlv3.Node) Docume
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	if decoder.Decode(&d.fields) != nil {
-		return d // not an object: Decode returns the error
+		return d // the text is not an object: Decode returns the error
 	}
 	envs, _ := d.fields["envs"].([]any)
 	for _, env := range envs {
@@ -83,7 +83,7 @@ func newDocument(name string, text []byte, lines bool, node *yamlv3.Node) Docume
 }
 
 func toJSON(node *yamlv3.Node) ([]byte, error) {
-	if err := node.Decode(new(any)); err != nil { // a duplicate key, too many aliases
+	if err := node.Decode(new(any)); err != nil { // finds duplicate keys and too many aliases
 		return nil, err
 	}
 	text, err := yamlv3.Marshal(node)
@@ -142,8 +142,7 @@ func (d Document) Decode(m proto.Message) error {
 
 var position = lazyregexp.New(`(?:syntax error )?\(line (\d+:\d+)\): `)
 
-// Has reports whether the document has a field: a field of the message itself, or, with more names, of a message in
-// it.
+// Has reports whether the document sets a field. path has the names of the fields from the document down to this field.
 func (d Document) Has(path ...string) bool {
 	var value any = d.fields
 	for _, name := range path {
