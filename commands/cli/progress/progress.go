@@ -18,7 +18,7 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// Intervals at which a terminal is redrawn, and a line is written elsewhere.
+// drawPeriod is the interval at which a terminal is redrawn. Other outputs get a line every linePeriod.
 const (
 	drawPeriod = 200 * time.Millisecond
 	linePeriod = 30 * time.Second
@@ -26,7 +26,7 @@ const (
 	storePeriod = 2 * time.Second
 )
 
-// Options are the destination of the progress.
+// Options describe the output of a Display.
 type Options struct {
 	Out io.Writer
 	// Terminal reports whether Out is a terminal to draw on. Width is its width; 0 means unknown.
@@ -122,7 +122,7 @@ func (d *Display) storedEvery(period time.Duration, used func(context.Context) (
 	})
 }
 
-// Around returns a writer for other output to the terminal of the display.
+// Around returns a writer for other output to the same terminal. It erases the display before each write.
 func (d *Display) Around(w io.Writer) io.Writer { return around{d, w} }
 
 type around struct {
@@ -137,7 +137,7 @@ func (a around) Write(b []byte) (int, error) {
 	return a.w.Write(b)
 }
 
-// Close removes the display from the terminal. Nothing is written after it.
+// Close stops the periodic output and erases the display. After Close, nothing is drawn on the terminal.
 func (d *Display) Close() {
 	close(d.stop)
 	d.done.Wait()
@@ -159,7 +159,7 @@ func (d *Display) every(period time.Duration, do func()) {
 	}
 }
 
-// show draws or writes the state of the pulls at a time.
+// show draws the state of all pulls on the terminal, or writes a line per pull to other outputs. now is the current time.
 func (d *Display) show(now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -179,8 +179,8 @@ func (d *Display) show(now time.Time) {
 	}
 }
 
-// draw replaces the lines on the terminal, or erases them if lines is empty. A write may fail like any message on
-// stderr, and must not end the pull.
+// draw replaces the lines on the terminal, or erases them if lines is empty. It ignores write errors, because a lost
+// message on stderr must not end the pull.
 func (d *Display) draw(lines []string) {
 	switch {
 	case len(lines) > 0:
@@ -194,7 +194,8 @@ func (d *Display) draw(lines []string) {
 	}
 }
 
-// layersShown is the number of layers on the terminal at once: fewer than the rows of any terminal.
+// layersShown is the number of layers on the terminal at once, so that they fit on any terminal. With more pulls than
+// this, each pull still has one layer.
 const layersShown = 8
 
 // pull is the state of a pull according to the messages so far. Before the first message it has only the image.
@@ -212,7 +213,8 @@ type layer struct {
 	loaded, size   int64 // bytes of the download
 }
 
-// The engine's statuses of a layer. The engine sends a first status for every new layer before it starts with any.
+// Statuses in Docker's messages about a pull. Docker sends a message for every new layer before it downloads the first
+// layer, so the number of layers is known early.
 const (
 	statusPulling     = "Pulling from "
 	statusDownloading = "Downloading"
@@ -221,7 +223,7 @@ const (
 	statusPresent     = "Already exists"
 )
 
-// The statuses of a layer that crishim copies.
+// Statuses of a layer that crishim copies itself.
 const (
 	StatusCopying = "Copying"
 	StatusCopied  = "Copied"
@@ -262,7 +264,7 @@ func (p *pull) finished() string {
 	return fmt.Sprintf("%d of %d layers done", done, len(p.order))
 }
 
-// summary returns the pull in a line. stored is the growth of the images.
+// summary returns a line about the whole pull. stored is the number of bytes by which the images have grown.
 func (p *pull) summary(elapsed time.Duration, stored int64) string {
 	parts := []string{p.doing + " " + p.image + ": " + elapsed.Truncate(time.Second).String()}
 	if len(p.order) > 0 {
