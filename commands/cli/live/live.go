@@ -43,7 +43,7 @@ func Start(out io.Writer, width int) *Display {
 }
 
 // Show draws whole lines. It cuts lines that are too wide for the terminal, and drops the last lines if there are too
-// many. The error is from an earlier text.
+// many. Lines are drawn asynchronously, so Show returns the first error of earlier writes.
 func (d *Display) Show(lines string) error {
 	d.program.Send(text(lines))
 	if err := d.out.err.Load(); err != nil {
@@ -64,7 +64,7 @@ func (d *Display) Erase() {
 	d.Close()
 }
 
-// checked is a terminal that keeps the first error, which the library drops.
+// checked is the writer to the terminal. It keeps the first write error, because bubbletea drops write errors.
 type checked struct {
 	io.Writer
 	err atomic.Pointer[error]
@@ -76,7 +76,7 @@ func (c *checked) note(err error) {
 	}
 }
 
-// Write, Read, Close and Fd make checked a file: the library queries the size of the terminal from a file.
+// Write, Read, Close and Fd make checked a terminal for bubbletea, which then queries the size of the terminal.
 //
 // Write returns the cursor to the first column before each drawing, because keys that the terminal echoes may have
 // moved the cursor.
