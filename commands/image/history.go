@@ -77,7 +77,8 @@ func (o *historyOptions) run(ctx context.Context, printer *cli.Printer, conn *cl
 	return output.History(printer.Out, config.steps(func() []int64 { return layerSizes(ctx, conn, config.Spec.RootFS.DiffIDs) }), o.Options)
 }
 
-// steps returns the history, the last step first. sizes returns the layers' sizes if the history has none.
+// steps returns the history, the last step first. It calls sizes for the sizes of the layers if the history is not from
+// Docker.
 func (c *imageConfig) steps(sizes func() []int64) (steps []output.HistoryEntry) {
 	docker := false
 	for _, h := range c.Spec.History {

@@ -125,7 +125,9 @@ func (o *loadOptions) load(ctx context.Context, printer *cli.Printer, conn *clie
 	return to.load(ctx, archive.Images)
 }
 
-// refuse returns an error for images that the runtime needs or would not list.
+// refuse returns an error for an image that CRI would not list, because it is for another platform, unless --platform
+// asks for it. It also returns an error for the name of an image that the runtime needs. --force replaces such an image,
+// except the images of crishim itself.
 func (o *loadOptions) refuse(ctx context.Context, conn *client.Conn, to store, images []imagefile.Image) error {
 	var own []v1.Platform // nil: any
 	if s, ok := to.(containerdStore); ok {

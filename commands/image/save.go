@@ -82,7 +82,7 @@ func (o *saveOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 	})
 }
 
-// findImages returns the full name of each image, or its id if it was given by id.
+// findImages returns the full name of each image that was given by tag, and the ids of the other images.
 func findImages(ctx context.Context, conn *client.Conn, names []string) ([]string, error) {
 	var refs []string
 	err := cli.Each(names, func(text string) error {
@@ -102,7 +102,7 @@ func findImages(ctx context.Context, conn *client.Conn, names []string) ([]strin
 	return refs, err
 }
 
-// tagOf returns the tag of an image that a user named, or "" if it was named otherwise.
+// tagOf returns the tag of an image that name refers to, or "" if name is not a tag.
 func tagOf(image *runtimeapi.Image, name string) string {
 	want, err := imageref.Full(name)
 	if err != nil {

@@ -89,7 +89,7 @@ func (s containerdStore) load(ctx context.Context, images []imagefile.Image) ([]
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("the images are stored, and CRI does not list them after 10 s"))
 	defer cancel()
 	for _, image := range images {
-		if !image.RunsOn(own) { // CRI never lists it
+		if !image.RunsOn(own) { // CRI does not list images of other platforms
 			continue
 		}
 		for _, name := range append([]string{image.ID()}, image.Names...) {
