@@ -240,8 +240,8 @@ func phaseText(view *plan.View, status *pod.Status) string {
 	return "pending"
 }
 
-// cleanUpOrReport warns about the remains of a pod that failed, and returns the next commands. It removes a directory
-// without a sandbox, which delete would not find.
+// cleanUpOrReport warns about the remains of a pod that failed, and returns a hint with the next commands. It removes the
+// directory of a pod that has no sandbox and no container, if this apply created the directory.
 func (o *applyOptions) cleanUpOrReport(ctx context.Context, printer *cli.Printer, r *podRuntime, p *v1.Pod, failure error, ownDir bool) string {
 	interrupted := ctx.Err() != nil
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), client.QueryLimit)
@@ -253,7 +253,7 @@ func (o *applyOptions) cleanUpOrReport(ctx context.Context, printer *cli.Printer
 		return ""
 	}
 	if len(status.Sandboxes)+len(status.Containers) == 0 {
-		// An interrupted call may still create its sandbox.
+		// The runtime may still create the sandbox of an interrupted call, so the directory stays.
 		if ownDir && !interrupted {
 			if err := r.Remove(ctx, p, status, nil); err != nil {
 				printer.Warn("pod %s: %w", name, err)
@@ -281,7 +281,7 @@ func (o *applyOptions) cleanUpOrReport(ctx context.Context, printer *cli.Printer
 	return strings.Join(append(next, "`crishim delete "+name+"` removes what is left"), ", ")
 }
 
-// printRequests implements --dry-run without a connection.
+// printRequests implements --dry-run. It does not connect to a runtime.
 func (o *applyOptions) printRequests(printer *cli.Printer, dirs pod.Dirs) error {
 	host, err := criconfig.ReadHost()
 	if err != nil {
@@ -302,7 +302,7 @@ func (o *applyOptions) printRequests(printer *cli.Printer, dirs pod.Dirs) error 
 	return cli.Join(errs...)
 }
 
-// printPods writes pods as Kubernetes does: one as itself, several as a List; or their names.
+// printPods writes a single pod as an object and several pods as a List, like kubectl. With -o name it writes their names.
 func printPods(printer *cli.Printer, pods []*v1.Pod, o output.Options) error {
 	var value any = map[string]any{"apiVersion": "v1", "kind": "List", "items": pods}
 	if len(pods) == 1 {

@@ -142,7 +142,7 @@ func (o *deleteOptions) run(ctx context.Context, printer *cli.Printer, connector
 		return err
 	}
 	if len(o.names) == 0 {
-		return nil // all are missing, and that is success
+		return nil // the workloads have no pods, and --ignore-not-found is set
 	}
 	found, missing, err := o.find(ctx, r, pods)
 	if err != nil {
@@ -206,7 +206,7 @@ func (o *deleteOptions) resolveWorkloads(r *podRuntime, pods []*pod.Pod) error {
 	return cli.Join(errs...)
 }
 
-// workloadKind returns the kind of workload that one of kubectl's words names, or "".
+// workloadKind returns the kind of workload for a resource name of kubectl, such as Deployment for "deploy", or "".
 func workloadKind(word string) string {
 	word = strings.ToLower(word)
 	kinds := map[string]string{
@@ -216,7 +216,7 @@ func workloadKind(word string) string {
 	return cmp.Or(kinds[word], kinds[strings.TrimSuffix(word, "s")])
 }
 
-// remove deletes pods. Each element has the pods of a name.
+// remove deletes pods. Each element of pods has the pods with the same namespace and name.
 func (o *deleteOptions) remove(ctx context.Context, printer *cli.Printer, r *podRuntime, pods [][]*pod.Pod) error {
 	return cli.InParallel(printer, pods, cli.MaxConcurrent, func(printer *cli.Printer, all []*pod.Pod) error {
 		name := all[0].FullName()
@@ -264,8 +264,9 @@ func (o *deleteOptions) choose(ctx context.Context, printer *cli.Printer, r *pod
 	return chosen, nil
 }
 
-// find finds the pods of each name. If a pod is missing or kept by sync, nothing is deleted. Pods of a manifest may be
-// missing, as after an apply that failed.
+// find finds the pods of each name. It returns err, so that nothing is deleted, if a running sync keeps a pod, or if a name
+// on the command line is ambiguous or has no pod. missing is the error about pods in manifests that do not exist: the
+// other pods are deleted, because apply may have failed after it created some pods.
 func (o *deleteOptions) find(ctx context.Context, r *podRuntime, pods []*pod.Pod) (found [][]*pod.Pod, missing, err error) {
 	names, err := podNames("delete", o.in, pods, o.names)
 	if err != nil {
@@ -339,7 +340,8 @@ func podsIn(pods []*pod.Pod, in cli.Scope) []*pod.Pod {
 	return slices.DeleteFunc(pods, func(p *pod.Pod) bool { return in.Namespace != "" && p.Namespace != in.Namespace })
 }
 
-// podNames accepts kubectl's "pod NAME...", unless a pod has that very name.
+// podNames returns names without the leading word of kubectl's "pod NAME...". It returns an error if a pod has the same
+// name as this word, or if the word is another kind, such as "node".
 func podNames(verb string, in cli.Scope, pods []*pod.Pod, names []string) ([]string, error) {
 	if hint := hintForKind(verb, in, names); hint != "" {
 		if found, err := findPods(pods, names[0]); err == nil && len(found) == 0 {
@@ -379,8 +381,9 @@ func hintForKind(verb string, in cli.Scope, names []string) string {
 	return ""
 }
 
-// findPods finds pods by namespace/name, by name or by uid. A name means a pod in namespace default, else in the only
-// namespace that has it. pod/NAME is NAME unless a namespace is called pod. It returns all pods of the same name.
+// findPods finds pods by namespace/name, by name or by uid. A name without a namespace matches pods in namespace default,
+// or else in the only namespace with a pod of this name. pod/NAME is the same as NAME, unless namespace pod has a pod
+// NAME. Pods with the same namespace and name are all returned.
 func findPods(pods []*pod.Pod, ref string) ([]*pod.Pod, error) {
 	pick := func(match func(*pod.Pod) bool) (out []*pod.Pod) {
 		for _, p := range pods {

@@ -122,7 +122,7 @@ func podsWithID(pods []*pod.Pod, ref string) (found []*pod.Pod) {
 	return found
 }
 
-// podsWithContainer finds the pods of a container, pod/container or namespace/pod/container.
+// podsWithContainer finds the pods that ref names as CONTAINER, POD/CONTAINER or NAMESPACE/POD/CONTAINER.
 func podsWithContainer(pods []*pod.Pod, ref string) (found []*pod.Pod) {
 	parts := strings.Split(ref, "/")
 	last := len(parts) - 1
@@ -141,7 +141,7 @@ func writeDescription(w io.Writer, f *diagnose.Facts, o output.Options) error {
 	p.summary(d, diagnose.ExplainPod(f, f.Pods[0]))
 	p.pod(d, f.Pods[0].Owner)
 	for _, c := range d.View.Containers {
-		var args []string // of a container whose manifest is not known
+		var args []string // the container's arguments from the runtime, if the manifest is unknown
 		if !d.Recorded && c.Status != nil {
 			if details := f.Pods[0].Containers[c.Status.ID]; details != nil {
 				args = details.Args
@@ -267,7 +267,7 @@ func pairs(m map[string]string) string {
 	return strings.Join(out, ", ")
 }
 
-// maxCommand is the length of a command in the table; -o yaml has all of it.
+// maxCommand is the maximum length of a command in a description; -o yaml has the whole command.
 const maxCommand = 300
 
 // ownMounts are in every container of apply and sync.

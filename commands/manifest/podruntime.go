@@ -37,7 +37,7 @@ type podRuntime struct {
 }
 
 type podRuntimeOptions struct {
-	steps       func(kuberuntime.Event) // receives each event; nil for verbs that change nothing
+	steps       func(kuberuntime.Event) // shows each event; nil: events are not shown
 	progress    bool                    // show the progress of pulls
 	registerer  prometheus.Registerer
 	serial      bool
@@ -89,7 +89,7 @@ func openPodRuntime(ctx context.Context, printer *cli.Printer, connector *cli.Co
 	ko := kuberuntime.ConnOptions(conn)
 	ko.Dirs, ko.Host, ko.Now = r.dirs, host, printer.Now
 	ko.Auth = func(ctx context.Context, image string) (*runtimeapi.AuthConfig, error) {
-		// A credential helper may hang. The limit is the kubelet's for its plugins.
+		// A credential helper may hang. The kubelet has the same limit for its credential plugins.
 		ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("none after a minute"))
 		defer cancel()
 		return auth.Lookup(ctx, image, auth.Options{LookupEnv: connector.LookupEnv, Plugins: o.plugins.Plugins, Stderr: printer.Err})
@@ -211,7 +211,7 @@ func withSubdirectories(paths []string) (all []string, err error) {
 			all = append(all, path) // the reader of the manifests reports the error
 			continue
 		}
-		root := path + "/" // the slash follows a link
+		root := path + "/" // the slash makes WalkDir follow a link at path
 		err := filepath.WalkDir(root, func(at string, e fs.DirEntry, err error) error {
 			switch {
 			case err != nil:
