@@ -1,7 +1,7 @@
 // Package archive copies files between a directory and a tar stream. It trusts neither of them: no name and no symbolic
 // link makes it read or write outside of the directory.
 //
-// It does not support compression, extended attributes, devices, and the setuid, setgid and sticky bits.
+// It does not support compression, extended attributes, devices, or the setuid, setgid and sticky bits.
 package archive
 
 import (
@@ -93,7 +93,7 @@ type unpacker struct {
 	root *os.Root
 	top  *os.File // the open directory of root
 	o    Options
-	dirs []*tar.Header // unpacked directories; finish sets their mode and time
+	dirs []*tar.Header // unpacked directories; finish sets their owner, mode and time
 	seen map[string]int
 
 	names bounded.Budget // memory left for dirs
@@ -158,7 +158,7 @@ func (u *unpacker) entry(h *tar.Header, body io.Reader) error {
 	return nil
 }
 
-// parents creates the parent directories of an entry that have no entries of their own.
+// parents creates missing parent directories of an entry. An archive need not have entries for them.
 func (u *unpacker) parents(dir string, h *tar.Header) error {
 	if _, err := u.root.Stat(dir); dir == "." || !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -239,8 +239,8 @@ func (u *unpacker) file(h *tar.Header, name string, body io.Reader) error {
 
 const block = 64 << 10
 
-// copy writes holes in place of zeros, because a sparse file may be larger than the disk. It fails before the disk is
-// full.
+// copy writes holes in place of zeros, because a sparse file may be larger than the disk. It fails when little free space
+// is left, so that the copy does not fill the disk.
 func (u *unpacker) copy(f *os.File, name string, body io.Reader, size int64) error {
 	buf, zeros := make([]byte, block), make([]byte, block)
 	for at := int64(0); at < size; at += int64(len(buf)) {
