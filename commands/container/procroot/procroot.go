@@ -34,7 +34,7 @@ func Open(pid int, containerID string) (*Root, error) {
 }
 
 func open(pid int, own func(groups string) bool) (*Root, error) {
-	// An open directory of /proc never becomes another process's, even if the pid is reused.
+	// An open directory /proc/PID keeps referring to the same process, even if the pid is reused.
 	process, err := os.OpenRoot(filepath.Join("/proc", strconv.Itoa(pid)))
 	if err != nil {
 		return nil, fmt.Errorf("its process %d is not on this machine", pid)
@@ -124,8 +124,8 @@ func (r *Root) resolve(path string, flags uint64) (*os.File, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC | flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	var fd int
 	err := error(unix.EAGAIN)
-	// The kernel fails ".." with EAGAIN if anything on the host was renamed or mounted meanwhile. A container can cause
-	// that all the time.
+	// For a path with "..", the kernel returns EAGAIN if anything on the host was renamed or mounted meanwhile. The
+	// number of tries is limited, because a container can rename files all the time.
 	for tries := 0; tries < 1000 && errors.Is(err, unix.EAGAIN); tries++ {
 		fd, err = unix.Openat2(int(r.dir.Fd()), filepath.Join("/", path), &how)
 	}
