@@ -18,7 +18,8 @@ func Main(ctx context.Context, args []string, p *cli.Process) int {
 	return cli.Run(ctx, args, p, Groups())
 }
 
-// Groups returns the table of verbs, in the order of the help page. A command line builds only its own verb.
+// Groups returns the table of verbs, in the order of the help page. It builds no verb: Entry.Build runs later, and
+// only for the verbs that a command line needs.
 func Groups() []cli.Group {
 	return []cli.Group{
 		{Title: "Look", Verbs: []cli.Entry{
