@@ -64,8 +64,8 @@ func requested(spec *v1.PodSpec, name v1.ResourceName) resource.Quantity {
 	return Together(spec, func(c *v1.Container) resource.Quantity { return c.Resources.Requests[name] })
 }
 
-// Together returns the maximum of a resource that the containers of a pod have at the same time. Init containers run
-// one after the other, before the regular containers. Sidecars run next to all containers that follow them.
+// Together returns the largest sum of a resource over the containers of a pod that run at the same time. Init containers
+// run one after the other, before the regular containers. Sidecars run next to all containers that follow them.
 func Together(spec *v1.PodSpec, of func(*v1.Container) resource.Quantity) (sum resource.Quantity) {
 	var most resource.Quantity
 	for i := range spec.InitContainers {
@@ -104,7 +104,8 @@ func Containers(pod *v1.Pod) []*v1.Container {
 		out = append(out, &pod.Spec.Containers[i])
 	}
 	for i := range pod.Spec.EphemeralContainers {
-		// The API keeps the fields of both types the same, in the same order.
+		// The API keeps the fields of Container and EphemeralContainerCommon the same and in the same order, so that Go can
+		// convert the type.
 		out = append(out, (*v1.Container)(&pod.Spec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
 	return out

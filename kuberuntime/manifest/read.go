@@ -41,9 +41,9 @@ type Options struct {
 	Replicas   int               // number of pods of a Deployment, ReplicaSet or StatefulSet; 0 means 1, with a warning if the manifest has another number
 	NodeLabels map[string]string // labels of this node, in addition to the labels of every node
 	VolumeDir  string            // the directory of claims: VolumeDir/NAMESPACE/NAME
-	AnyClaim   bool              // accept claims without a document
+	AnyClaim   bool              // accept claims that the input does not define
 	Strict     bool              // refuse kinds that need an API server
-	NamesOnly  bool              // check names only, because nothing will run
+	NamesOnly  bool              // validate only the metadata of pods, for callers that run no pods
 }
 
 // Read parses files, directories and "-" (in). It reads the *.yaml, *.yml and *.json files of a directory, without
@@ -91,10 +91,10 @@ func Parse(o Options, contents ...File) (*Set, error) {
 
 type parser struct {
 	*Set
-	seen     map[string]Source // objects by kind and name
+	seen     map[string]Source // place of each object, by kind and "namespace/name"
 	leftOut  map[string]int    // number of ignored objects by kind
 	once     []string          // CronJobs, which run once
-	placed   []string          // claims of pods, for the warning about their directories
+	placed   []string          // claims that pods use, for the warning that delete keeps their directories
 	problems Errors
 	size     bounded.Budget
 	objects  bounded.Budget
@@ -174,7 +174,7 @@ func DirFiles(dir string) ([]string, error) {
 			continue
 		}
 		file := filepath.Join(dir, name)
-		if info, err := os.Stat(file); err != nil || info.Mode().IsRegular() { // the caller's read reports the error
+		if info, err := os.Stat(file); err != nil || info.Mode().IsRegular() { // if Stat fails, the caller reports the error when it reads the file
 			files = append(files, file)
 		}
 	}
@@ -203,7 +203,7 @@ func split(data []byte) []document {
 		current.data = append(current.data, text...)
 	}
 	out = append(out, current)
-	if len(out) > 1 && isBlank(out[0].data) { // the text before a leading "---" does not count
+	if len(out) > 1 && isBlank(out[0].data) { // comments before the first "---" do not count as a document
 		out = out[1:]
 		for i := range out {
 			out[i].number--
@@ -258,7 +258,7 @@ func isBlank(data []byte) bool {
 }
 
 type Error struct {
-	Source  // Path ends with the path of the field
+	Source  // Source.Path ends with the path of the field
 	Problem string
 	hint    string
 }

@@ -44,11 +44,12 @@ type Set struct {
 	Warnings       []string // parts of the input that have no effect here
 
 	options  Options
-	claims   map[string]bool // claims with a document in the input, by "namespace/name"
+	claims   map[string]bool // claims that the input defines, also by volumeClaimTemplates; the keys are "namespace/name"
 	noSecret []string        // pull secrets that are not in the input
 }
 
-// add reads a file. It stops at the first document that exceeds a budget.
+// add reads a file. It skips the file if the total size of the input exceeds MaxSize, and stops at the object that
+// exceeds maxObjects.
 func (p *parser) add(file string, data []byte) {
 	if err := p.size.Take(int64(len(data))); err != nil {
 		p.problem(Source{File: file}, "", err.Error())
@@ -89,7 +90,7 @@ func (p *parser) decodeDocument(data []byte) (any, error) {
 			return nil, err
 		}
 		if hasMerges {
-			// The strict decoder treats a key that overrides a merged key as a duplicate.
+			// Expand the merge keys first: the strict decoder refuses a key that overrides a merged key as a duplicate.
 			if err = mergeNode(&root, map[*yamlv3.Node]bool{}); err == nil {
 				data, err = yamlv3.Marshal(&root)
 			}
@@ -207,8 +208,8 @@ func mergeNode(n *yamlv3.Node, done map[*yamlv3.Node]bool) error {
 	return nil
 }
 
-// yamlProblem removes the library's prefixes. It appends the first line of the document, because the library counts
-// lines from there.
+// yamlProblem removes the prefixes of the YAML library from an error. It appends the number of the line at which the
+// document starts, because the library counts lines from the start of the document.
 func yamlProblem(err error, firstLine int) string {
 	text := strings.ReplaceAll(err.Error(), "error converting YAML to JSON: ", "")
 	text = strings.ReplaceAll(text, "unmarshal errors:\n", "")
@@ -253,7 +254,8 @@ func (p *parser) addValue(src Source, value any) {
 	}
 }
 
-// kindHint returns a hint for a Helm chart or a CRI configuration.
+// kindHint returns a hint for an object without a kind, if the object is the Chart.yaml of a Helm chart or a CRI
+// configuration.
 func kindHint(file, version string, object map[string]any) string {
 	if filepath.Base(file) == "Chart.yaml" {
 		return fmt.Sprintf("this is a chart: `helm template %s | crishim apply -f -`", filepath.Dir(file))
@@ -355,7 +357,7 @@ func (p *parser) addObject(src Source, kind string, object map[string]any) {
 		if secret.Data == nil {
 			secret.Data = map[string][]byte{}
 		}
-		for k, v := range secret.StringData { // as in an API server
+		for k, v := range secret.StringData { // stringData overrides data, as in an API server
 			secret.Data[k] = []byte(v)
 		}
 		secret.StringData = nil
@@ -416,7 +418,8 @@ func (p *parser) checkDockerConfig(src Source, secret *v1.Secret) {
 	}
 }
 
-// decode decodes object into into, and reports whether object is well formed and the first of its kind and name.
+// decode decodes an object into its Go type. It returns false and records a problem if the object is malformed, has only a
+// generateName, or repeats the kind and name of an earlier object.
 func (p *parser) decode(src Source, kind string, object map[string]any, into metav1.Object) bool {
 	shape := checkShape("", object, reflect.TypeOf(into).Elem())
 	for _, one := range shape {

@@ -266,7 +266,7 @@ func (v *validator) pullSecrets(path *field.Path) {
 		}
 		secret := v.set.Secrets[key(v.pod.Namespace, ref.Name)]
 		switch {
-		case secret == nil: // the image may be public
+		case secret == nil: // only a warning, because the image may be public
 			v.set.noSecret = append(v.set.noSecret, key(v.pod.Namespace, ref.Name))
 		case secret.Data[v1.DockerConfigJsonKey] == nil && secret.Data[v1.DockerConfigKey] == nil:
 			v.invalid(at, ref.Name, "the Secret has neither %s nor %s", v1.DockerConfigJsonKey, v1.DockerConfigKey)
@@ -323,7 +323,7 @@ func (v *validator) id(at *field.Path, id *int64) {
 	}
 }
 
-// profiles checks the seccomp and AppArmor profiles. Both have the same types.
+// profiles checks the seccomp and AppArmor profiles. Seccomp and AppArmor have the same profile types.
 func (v *validator) profiles(path *field.Path, seccomp *v1.SeccompProfile, appArmor *v1.AppArmorProfile) {
 	check := func(at *field.Path, kind string, localhost *string, what string) {
 		oneOf(v, at.Child("type"), kind, "Unconfined", "RuntimeDefault", "Localhost")

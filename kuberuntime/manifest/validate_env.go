@@ -108,8 +108,8 @@ func MapField(path string) (field, key string, ok bool) {
 	return "", "", false
 }
 
-// isMetadataField reports whether variables and volumes may refer to a field. Only volumes (maps) may refer to all
-// labels or all annotations at once.
+// isMetadataField reports whether a variable may refer to a field of the metadata. With maps, it reports whether a volume
+// may do so: only volumes may refer to all labels or all annotations at once.
 func isMetadataField(path string, maps bool) bool {
 	_, _, mapped := MapField(path)
 	return mapped || slices.Contains(metadataFields, path) || maps && (path == "metadata.labels" || path == "metadata.annotations")

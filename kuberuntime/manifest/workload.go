@@ -20,7 +20,7 @@ type Workload struct {
 	kind, namespace, name string
 
 	template *v1.PodTemplateSpec
-	replicas *int32                     // nil for kinds with one pod per node
+	replicas *int32                     // nil for a DaemonSet, Job or CronJob
 	claims   []v1.PersistentVolumeClaim // volumeClaimTemplates of a StatefulSet
 }
 
@@ -125,7 +125,7 @@ func (p *parser) addJob(src Source, path string, w *Workload, job *jobSpec) {
 	}
 	setKey(&w.template.Annotations, pod.BackoffLimitAnnotation, strconv.Itoa(int(limit)))
 	setKey(&w.template.Labels, "batch.kubernetes.io/job-name", w.name)
-	setKey(&w.template.Labels, "job-name", w.name) // the label that users select by
+	setKey(&w.template.Labels, "job-name", w.name) // the older label, which users still write in selectors
 	refuse(ptr.Deref(job.Suspend, false), "suspend", suspended)
 	p.addPod(src, path+".template", w)
 }
