@@ -113,8 +113,8 @@ func (m *Maker) downward(out files, p *v1.Pod, items []v1.DownwardAPIVolumeFile)
 
 func perm(mode *int32) fs.FileMode { return fs.FileMode(ptr.Deref(mode, 0)).Perm() }
 
-// dataLink is a link to the directory with the current files, whose name begins with dataPrefix. Top-level names of the
-// volume are links through dataLink, so that one rename replaces all files at once.
+// dataLink is a link to the directory with the current files. The name of the directory begins with dataPrefix. Top-level
+// names of the volume are links through dataLink, so that one rename replaces all files at once.
 const (
 	dataLink   = "..data"
 	dataPrefix = "..v"
@@ -215,8 +215,8 @@ func ownEntry(root *os.Root, name string, group int64, bits fs.FileMode) error {
 	return nil
 }
 
-// owned returns the new mode of a file or directory in a volume with fsGroup. A file keeps no setuid bit, because
-// another file may have taken its name since.
+// owned returns the new mode of a file or directory in a volume with fsGroup. It drops the setuid and setgid bits of a
+// file, because a container may replace the file before the mode is set.
 func owned(info fs.FileInfo, bits fs.FileMode) fs.FileMode {
 	if info.IsDir() {
 		return info.Mode()&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky) | bits | fs.ModeSetgid | 0o110
@@ -235,7 +235,8 @@ func swap(root *os.Root, target string) error {
 	return root.Rename(tmp, dataLink)
 }
 
-// linkNames creates missing links. It removes dangling links and the directories of earlier calls, complete or not.
+// linkNames creates the missing links to the files of a volume. It removes links to files that no longer exist, and the
+// data directories of earlier calls, complete or not.
 func linkNames(root *os.Root, fresh string, want files) error {
 	tops := map[string]bool{}
 	for name := range want {

@@ -172,7 +172,7 @@ func openBeneath(volume, sub string) (int, error) {
 	way := []int{root} // open directories, from the volume to the current one
 	back := func(keep int) {
 		for _, fd := range way[keep:] {
-			_ = unix.Close(fd) // O_PATH descriptors write nothing
+			_ = unix.Close(fd) // closing an O_PATH descriptor loses no data
 		}
 		way = way[:keep]
 	}
@@ -211,7 +211,7 @@ func openBeneath(volume, sub string) (int, error) {
 			if link, err = filepath.Rel(base, link); err != nil {
 				return -1, err
 			}
-			back(1) // start again at the top of the volume, where a leading .. is refused
+			back(1) // resolve the link from the top of the volume, where a leading ".." is refused
 		}
 		rest = append(strings.Split(link, "/"), rest...)
 	}

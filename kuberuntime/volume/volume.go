@@ -37,7 +37,8 @@ type Made struct {
 type Maker struct {
 	Dirs pod.Dirs
 	Host criconfig.Host
-	// Warn, if not nil, reports secret files that are stored on disk.
+	// Warn reports secret files that are stored on disk, and files that do not get the fsGroup. Setup accepts nil,
+	// OwnClaims does not.
 	Warn func(p *v1.Pod, format string, args ...any)
 	// MountTmpfs mounts a tmpfs with options. BindMount bind-mounts a file or directory. Tests replace both.
 	MountTmpfs func(dir, options string) error
@@ -76,7 +77,7 @@ func (m *Maker) Plan(p *v1.Pod) map[string]Made {
 }
 
 // Setup creates all volumes of a pod, or updates the files of existing data volumes. It may be called for a running
-// pod. It is the mounting part of the kubelet's volumeManager.
+// pod. It corresponds to the mounting part of the kubelet's volumeManager.
 func (m *Maker) Setup(p *v1.Pod, set *manifest.Set) (map[string]Made, error) {
 	if err := os.MkdirAll(m.Dirs.Pod(string(p.UID)), 0o750); err != nil {
 		return nil, fmt.Errorf("make the pod's directory: %w", err)
@@ -99,7 +100,7 @@ func (m *Maker) setup(p *v1.Pod, v *v1.Volume, dir string, set *manifest.Set) er
 	case v.PersistentVolumeClaim != nil:
 		return claimDir(dir, group)
 	case v.Image != nil:
-		return nil // the runtime mounts it
+		return nil // the container runtime mounts images
 	case v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumMemory:
 		return m.memoryDir(dir, p, v.EmptyDir)
 	case v.EmptyDir != nil:
@@ -123,8 +124,8 @@ func (m *Maker) setup(p *v1.Pod, v *v1.Volume, dir string, set *manifest.Set) er
 	return write(dir, files, mode, group)
 }
 
-// emptyDir creates the directory under a temporary name and renames it, so that an existing directory has its mode and
-// group.
+// emptyDir creates the directory under a temporary name and renames it, so that a directory with the final name always
+// has its mode and group.
 func emptyDir(dir string, group *int64) error {
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -151,9 +152,9 @@ func openTo(dir string, group *int64) error {
 	return os.Chmod(dir, mode)
 }
 
-// claimDir creates a missing directory of a claim. Pods that share the claim may start at the same time, so the
-// directory is created in place and not renamed. The mode of the namespace's directory keeps out other users of the
-// host.
+// claimDir creates a missing directory of a claim. Pods that share the claim may start at the same time, so claimDir
+// creates the directory under its final name, unlike emptyDir. The mode of the namespace's directory keeps out other
+// users of the host.
 func claimDir(dir string, group *int64) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
 		return err
@@ -259,7 +260,7 @@ func MountTmpfs(dir, options string) error {
 }
 
 // tmpfsSize returns the smallest known value of the volume's limit, the pod's memory limit and the host's memory, or 0
-// if all are unknown. It is the kubelet's calculateEmptyDirMemorySize.
+// if all are unknown. The kubelet's calculateEmptyDirMemorySize follows the same rule.
 func (m *Maker) tmpfsSize(p *v1.Pod, e *v1.EmptyDirVolumeSource) int64 {
 	limits := []int64{m.Host.Memory, podMemory(p)}
 	if e.SizeLimit != nil {
@@ -304,7 +305,7 @@ func checkHostPath(h *v1.HostPathVolumeSource) error {
 			}
 			return f.Close()
 		case v1.HostPathUnset:
-			return nil // the runtime decides whether to create the path
+			return nil // without a type, the container runtime decides whether to create the path
 		}
 	}
 	if err != nil {
@@ -338,8 +339,8 @@ func (m *Maker) Release(p *v1.Pod) error {
 	return errors.Join(errs...)
 }
 
-// inMemory reports whether a volume is kept in memory: an emptyDir of that medium, or a volume that may hold secrets,
-// as for the kubelet.
+// inMemory reports whether a volume is kept in memory. Like the kubelet, it selects each emptyDir with medium Memory and
+// each volume that may hold secrets.
 func inMemory(v *v1.Volume) bool {
 	return v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumMemory || v.Secret != nil || v.Projected != nil || v.DownwardAPI != nil
 }
@@ -368,9 +369,9 @@ func RemoveAll(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// unmountBelow unmounts everything at or below a directory. It begins at the top and detaches the mounts below along
-// with it, because a container can redirect a path that leads through a volume. It reads the list again after each
-// pass: unmounting may reveal hidden mounts.
+// unmountBelow unmounts everything at or below a directory. It detaches the topmost mount first, together with all mounts
+// below it: the path of a lower mount may lead through a volume, where a container can replace a directory with a link.
+// It lists the mounts again after each pass, because unmounting may reveal hidden mounts.
 func unmountBelow(dir string) error {
 	for before := -1; ; {
 		mounts, err := mountsBelow(dir)
@@ -391,7 +392,7 @@ func unmountBelow(dir string) error {
 }
 
 // detach unmounts a mount and all mounts below it. A container's mount in a Bidirectional volume is propagated to the
-// volume and to its sub paths. Without MS_PRIVATE, the kernel would unmount it everywhere.
+// volume and to its sub paths. Without MS_PRIVATE, the kernel would also unmount the container's mount in these places.
 func detach(at string) error {
 	if err := unix.Mount("", at, "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
 		return err
