@@ -43,7 +43,7 @@ type Manager struct {
 	exec   Exec
 	notify func(Change)
 	now    func() time.Time
-	spread time.Time     // time of the call of Spread, zero without one
+	spread time.Time     // time of the last call of Spread; zero before the first call
 	starts chan struct{} // semaphore: a token for each command that is being started
 
 	wg      sync.WaitGroup
@@ -220,7 +220,7 @@ func (w *worker) attempt(ctx context.Context) bool {
 	}
 	if _, unknown := errors.AsType[*UnknownError](err); unknown {
 		w.manager.notify(Change{Container: w.container, Kind: w.kind, Err: err})
-		return false // neither counts as a failure nor resets the counter
+		return false // an unknown result neither counts as a failure nor resets the counter
 	}
 	verdict := w.counter.add(err == nil, int(max(w.probe.SuccessThreshold, 1)), int(max(w.probe.FailureThreshold, 1)))
 	changed := false

@@ -34,7 +34,8 @@ type Target struct {
 // if the result is unknown.
 type Exec func(ctx context.Context, containerID string, cmd []string, timeout time.Duration) error
 
-// UnknownError is the error of an attempt without a result: the runtime did not answer, or a port name is unknown.
+// UnknownError is the error of an attempt without a result, for example if the runtime did not answer or a port name is
+// unknown.
 type UnknownError struct{ Err error }
 
 func (e *UnknownError) Error() string { return e.Err.Error() }
@@ -165,7 +166,7 @@ func newClient() *http.Client {
 		CheckRedirect: func(next *http.Request, via []*http.Request) error {
 			switch {
 			case next.URL.Hostname() != via[0].URL.Hostname():
-				return http.ErrUseLastResponse // as in the kubelet
+				return http.ErrUseLastResponse // like the kubelet, do not follow a redirect to another host
 			case len(via) >= maxRedirects:
 				return fmt.Errorf("stopped after %d redirects", maxRedirects)
 			}
