@@ -22,7 +22,7 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 )
 
-// Annotation keys, the kubelet's own.
+// Keys of the kubelet's annotations.
 const (
 	HashAnnotation             = kube.AnnotationHash
 	RestartCountAnnotation     = kube.AnnotationRestartCount
@@ -52,7 +52,7 @@ const BackoffLimitAnnotation = "crishim.io/job.backoff-limit"
 // container was created.
 const PodRestartsAnnotation = "crishim.io/pod-restarts"
 
-// VolumeDirAnnotation names the directory that holds the pod's claims, as NAMESPACE/NAME.
+// VolumeDirAnnotation names the parent directory of the pod's claims. A claim has the subdirectory NAMESPACE/NAME.
 const VolumeDirAnnotation = "crishim.io/volume-dir"
 
 // Dirs are the host directories of the pod runtime.
@@ -88,15 +88,15 @@ func DefaultDirs(lookupEnv func(string) (string, bool)) Dirs {
 
 func (d Dirs) Pods() string { return filepath.Join(d.Root, "pods") }
 
-// IsUID reports whether a uid is safe as the name of a pod's directory. Pods of other tools may have any text as uid, such
-// as a path out of the directory of all pods.
+// IsUID reports whether a uid is safe as the name of a pod's directory. Other tools may give a pod any text as uid, such
+// as a path that leads out of the directory of all pods.
 func IsUID(uid string) bool {
 	return uid != "" && uid != "." && uid != ".." && !strings.ContainsAny(uid, "/\x00")
 }
 
 func (d Dirs) Pod(uid string) string { return filepath.Join(d.Pods(), uid) }
 
-// Container returns where a container's termination messages are.
+// Container returns the directory of a container's termination messages.
 func (d Dirs) Container(uid, name string) string {
 	return filepath.Join(d.Pod(uid), "containers", name)
 }
@@ -107,12 +107,13 @@ func (d Dirs) Volume(uid, kind, name string) string {
 	return filepath.Join(d.Pod(uid), "volumes", "kubernetes.io~"+kind, name)
 }
 
-// SubPath returns where a sub path of a volume is mounted for one volumeMount of a container.
+// SubPath returns the mount point on the host for a sub path of a volume. index is the position of the volumeMount in its
+// container.
 func (d Dirs) SubPath(uid, volume, container string, index int) string {
 	return filepath.Join(d.Pod(uid), "volume-subpaths", volume, container, strconv.Itoa(index))
 }
 
-// Claims returns where the directories of claims are, unless --volume-dir is given.
+// Claims returns the default parent directory of claims, which --volume-dir overrides.
 func (d Dirs) Claims() string { return filepath.Join(d.Root, "claims") }
 
 func (d Dirs) Seccomp() string { return filepath.Join(d.Root, "seccomp") }
@@ -123,8 +124,8 @@ func (d Dirs) PodLogs(p *v1.Pod) string {
 
 func LogDir(namespace, name, uid string) string { return namespace + "_" + name + "_" + uid }
 
-// ContainerHash returns the hash that detects a changed container, the kubelet's HashContainer. It covers only name and
-// image, so that only a new image restarts the container.
+// ContainerHash returns the hash that detects a changed container, like the kubelet's HashContainer. It covers only name
+// and image, so that only a new image restarts the container.
 func ContainerHash(c *v1.Container) uint64 {
 	data, err := json.Marshal(map[string]string{"name": c.Name, "image": c.Image})
 	if err != nil { // two strings always marshal
@@ -137,9 +138,9 @@ func ContainerHash(c *v1.Container) uint64 {
 
 func FormatHash(h uint64) string { return strconv.FormatUint(h, 16) }
 
-// UID derives a pod's uid from its manifest without the images: a new image restarts a container in the same pod, any
-// other change makes another pod, as with an API server. A uid in the manifest is part of it, and distinguishes pods of
-// the same name.
+// UID derives a pod's uid from its manifest, without images, pull policies and ephemeral containers. As with an API
+// server, a new image restarts a container in the same pod. Any other change makes another pod. The hash includes a uid
+// in the manifest, which distinguishes pods of the same name.
 func UID(p *v1.Pod) (types.UID, error) {
 	stripped := p.DeepCopy()
 	for i := range stripped.Spec.InitContainers {
@@ -170,7 +171,7 @@ func UID(p *v1.Pod) (types.UID, error) {
 	return types.UID(h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]), nil
 }
 
-// Pod is a pod as the runtime lists it, the kubelet's kubecontainer.Pod.
+// Pod is a pod as the runtime lists it, like the kubelet's kubecontainer.Pod.
 type Pod struct {
 	UID, Name, Namespace string
 	Sandboxes            []*runtimeapi.PodSandbox
@@ -179,7 +180,7 @@ type Pod struct {
 
 func (p *Pod) FullName() string { return p.Namespace + "/" + p.Name }
 
-// Status is the state of one pod, the kubelet's PodStatus. Sandboxes and containers are sorted, the newest first.
+// Status is the state of one pod, like the kubelet's PodStatus. Sandboxes and containers are sorted, the newest first.
 type Status struct {
 	UID, Name, Namespace string
 	IPs                  []string
@@ -236,7 +237,8 @@ func (c *ContainerStatus) MayRun() bool { return c.Running() || c.Unknown() }
 // code may be 0.
 const OOMKilled = "OOMKilled"
 
-// Succeeded reports whether the container succeeded, by the kubelet's rule for init containers.
+// Succeeded reports whether the container succeeded. By the kubelet's rule for init containers, a container with an OOM
+// kill has failed even if its exit code is 0.
 func (c *ContainerStatus) Succeeded() bool {
 	return c.Exited() && c.ExitCode == 0 && c.Reason != OOMKilled
 }
