@@ -89,7 +89,7 @@ func (x explainer) running(c plan.ContainerView) (Finding, bool) {
 	attempts := d.Status.Attempts(name)
 	if len(attempts) > 1 && c.Status.RestartCount > 0 && !attempts[1].Succeeded() && x.f.At.Sub(c.Status.StartedAt) < recently {
 		f := x.ended(c, attempts[1])
-		if f.Code == codeStoppedByUser { // stopped in order to restart
+		if f.Code == codeStoppedByUser { // the user stopped the container in order to restart it
 			return Finding{}, false
 		}
 		f.Severity, f.Text = Warning, name+" runs again: before, it "+f.Text
@@ -121,7 +121,7 @@ func (x explainer) ended(c plan.ContainerView, s *pod.ContainerStatus) Finding {
 		Severity: Error, Code: codeExited, ID: s.ID, Time: s.FinishedAt, Text: Ended(s, x.f.At), Log: x.log(c),
 		Next: []string{"crishim logs " + previousFlag(x.p, s) + "TARGET", "crishim describe POD"},
 	}
-	if s.ExitCode == 0 && s.Reason != pod.OOMKilled { // the restart policy lets it run again
+	if s.ExitCode == 0 && s.Reason != pod.OOMKilled { // the container succeeded and waits for its next start
 		f.Severity = Warning
 	}
 	if s.NeverStarted() {
@@ -198,7 +198,7 @@ func (x explainer) fullVolumes(f *Finding, s *pod.ContainerStatus) {
 	}
 }
 
-// infer adds a cause that is inferred from times.
+// infer adds a probable cause and its evidence.
 func (x explainer) infer(f *Finding, code Code, text, evidence string) {
 	f.Code, f.Probable, f.Text = code, true, f.Text+", "+text
 	f.Evidence = append(f.Evidence, evidence)
@@ -260,7 +260,7 @@ func signalOf(status int) unix.Signal {
 	return 0
 }
 
-// statusEvidence explains an exit status as a shell sets it.
+// statusEvidence explains an exit status that shells use for a command that they cannot run.
 func statusEvidence(status int) []string {
 	switch status {
 	case 126:
@@ -329,8 +329,8 @@ func (x explainer) journal(id, action string) (found *client.EngineEvent) {
 	return found
 }
 
-// userStop limits how long after a user's command, or its grace period, the end of a container is its effect. A program
-// may survive signals.
+// userStop is the longest time from a user's command, or the end of its grace period, to an end of the container that the
+// command explains. A program may survive the signal and end much later for another reason.
 const userStop = 5 * time.Minute
 
 // eventsOf returns the events about an attempt of a container, from its start to the start of the next attempt.
@@ -348,7 +348,7 @@ func (x explainer) eventsOf(s *pod.ContainerStatus) []kuberuntime.Event {
 	for _, e := range slices.Backward(x.p.Events) {
 		switch {
 		case e.Container != s.Name:
-		case e.Reason == kuberuntime.EventKilling && e.ID != "": // by a user
+		case e.Reason == kuberuntime.EventKilling && e.ID != "": // recorded by a user's command for one attempt
 			if e.ID == s.ID && !e.Time.Before(s.StartedAt) && !s.FinishedAt.Before(e.Time) && s.FinishedAt.Before(slices.MaxFunc([]time.Time{e.Time, e.Until}, time.Time.Compare).Add(userStop)) {
 				events = append(events, e)
 			}
@@ -403,7 +403,7 @@ func (x explainer) stoppedByRuntime(f *Finding, c *v1.Container, s *pod.Containe
 	return true
 }
 
-// sandboxChanged returns the event of a sandbox replacement for which a container was stopped at the given time.
+// sandboxChanged returns the newest event of a sandbox replacement in the minute before a container was stopped, or nil.
 func (x explainer) sandboxChanged(stopped time.Time) *kuberuntime.Event {
 	for i, e := range slices.Backward(x.p.Events) {
 		if e.Reason == kuberuntime.EventSandboxChanged && !e.Time.After(stopped) && stopped.Sub(e.Time) < time.Minute {
@@ -413,7 +413,8 @@ func (x explainer) sandboxChanged(stopped time.Time) *kuberuntime.Event {
 	return nil
 }
 
-// sandboxKilled reports whether the newest sandbox ended without a request to the engine.
+// sandboxKilled reports whether the newest sandbox was killed: it ended, and the engine's last signal to it, if any, was
+// SIGKILL.
 func (x explainer) sandboxKilled() bool {
 	id := x.p.Status.Sandbox().GetId()
 	asked := x.journal(id, "kill")
@@ -465,7 +466,7 @@ func probeEvidence(c *v1.Container) (out []string) {
 	return out
 }
 
-// previousFlag returns the flag with which logs shows an older attempt.
+// previousFlag returns the flag of the logs command for an older attempt, or "" for the newest attempt.
 func previousFlag(p *Pod, s *pod.ContainerStatus) string {
 	if newest := p.Status.Container(s.Name); newest != nil && newest.ID != s.ID {
 		return "--previous "

@@ -20,7 +20,7 @@ type Severity string
 const (
 	Error   Severity = "error"   // something does not run that should
 	Warning Severity = "warning" // something runs with a problem
-	Note    Severity = "note"    // something does not run because it was stopped
+	Note    Severity = "note"    // no fault: something was stopped, was never started, or keeps others waiting
 )
 
 var severities = []Severity{Error, Warning, Note}
@@ -36,7 +36,7 @@ const (
 	codeSignalled         Code = "ended-by-signal"       // the exit status stands for a signal
 	codeEngineRestarted   Code = "engine-restarted"      // the container ended when the engine restarted
 	codeNodeRestarted     Code = "node-restarted"        // the container ended when the node restarted
-	codeStoppedByUser     Code = "stopped"               // a user stopped the container
+	codeStoppedByUser     Code = "stopped"               // a user, crishim or the engine stopped the container
 	codeNoCommand         Code = "command-not-found"     // the container's command does not exist
 	codeNotExecutable     Code = "not-executable"        // the command is not a program, or has no execute permission
 	codeWrongArchitecture Code = "wrong-architecture"    // the image or its command is for another architecture
@@ -57,17 +57,17 @@ const (
 	codeDiskFull          Code = "disk-full"             // a filesystem has (almost) no free space
 	codeInodesFull        Code = "inodes-full"           // a filesystem has (almost) no free inodes
 	codeDiskLow           Code = "disk-low"              // so little free space that a kubelet would evict pods
-	codePortTaken         Code = "port-taken"            // another process holds the port on the host
+	codePortTaken         Code = "port-taken"            // another process holds the port on the host or in the pod's network
 	codeNetworkFailed     Code = "network-failed"        // the network plugin reports an error
 	codeNoAddress         Code = "no-address-left"       // the network has no free address
 	codeSandboxFailed     Code = "sandbox-failed"        // any other failure to create the sandbox
-	codeSandboxGone       Code = "sandbox-gone"          // the sandbox does not exist, but its containers do
+	codeSandboxGone       Code = "sandbox-gone"          // the sandbox ended or was removed while its containers ran
 	codeProbeFailed       Code = "killed-by-probe"       // a liveness or startup probe failed
-	codeNotReady          Code = "not-ready"             // a readiness or startup probe has not succeeded
+	codeNotReady          Code = "not-ready"             // a readiness or startup probe has not succeeded, or an init container takes long
 	codePaused            Code = "paused"                // the container's processes are frozen
 	codeHookFailed        Code = "hook-failed"           // a postStart hook failed
 	codeRestarted         Code = "restarted"             // the container runs again after a failure
-	codeNotStarted        Code = "not-started"           // the container waits; the text names the reason
+	codeNotStarted        Code = "not-started"           // the container waits or was never started; the text names the reason
 	codeStateUnknown      Code = "state-unknown"         // the runtime has lost the container
 	codePodFailed         Code = "pod-failed"            // the pod as a whole has failed
 	codeDeadlineExceeded  Code = "deadline-exceeded"     // the pod's activeDeadlineSeconds have passed
@@ -86,8 +86,8 @@ func Codes() []Code {
 	}
 }
 
-// quoteless are the codes of findings whose text has only figures and errors of the runtime or a registry, unless they are
-// about an attempt of a container.
+// quoteless are the codes of findings whose text quotes neither a container nor a manifest. Their text has only numbers,
+// and errors of the runtime or a registry. A finding about an attempt of a container may quote it.
 var quoteless = []Code{
 	codeImageNotFound, codeImageRefused, codeImageName, codeRegistryAway, codeRegistryLimit, codeRegistryTrouble, codeImageMissing, codeImagePull, codeImageWait,
 	codeDiskFull, codeInodesFull, codeDiskLow, codePortTaken, codeNetworkFailed, codeNoAddress, codeSandboxFailed, codeRuntimeNotReady, codeNetworkNotReady,
@@ -140,7 +140,7 @@ func ExplainPod(f *Facts, p *Pod) []Finding {
 	x := explainer{f, p}
 	out := x.pod()
 	for _, c := range p.View.Containers {
-		if finding, ok := x.container(c); ok && (p.Pod.Status.Message == "" || finding.Severity != Note) { // otherwise it was stopped with its pod
+		if finding, ok := x.container(c); ok && (p.Pod.Status.Message == "" || finding.Severity != Note) { // a container stopped with its failed pod needs no note
 			finding.Container = c.Container.Name
 			out = append(out, finding)
 		}
@@ -148,7 +148,7 @@ func ExplainPod(f *Facts, p *Pod) []Finding {
 	for i := range out {
 		out[i].Namespace, out[i].Pod = p.Pod.Namespace, p.Pod.Name
 		for j, next := range out[i].Next {
-			words := strings.Split(next, " ") // whole words: a path or an image may contain them
+			words := strings.Split(next, " ") // replace whole words only: a path or an image may contain TARGET or POD
 			for k, word := range words {
 				switch word {
 				case "TARGET":
@@ -274,7 +274,7 @@ func (fs Filesystem) Finding() (Finding, bool) {
 	return Finding{}, false
 }
 
-// Report has the findings for programs.
+// Report is the result of `crishim why` for JSON, YAML and templates.
 type Report struct {
 	Findings []Finding `json:"findings"`
 	Unread   []string  `json:"unread,omitempty"` // sources that could not be read, and why
@@ -319,7 +319,7 @@ func Groups(findings []Finding) (groups [][]Finding) {
 // volatile matches durations, and addresses with their ports, but no versions of images.
 var volatile = lazyregexp.New(`\b([0-9.]+(ms|[smhd]))+\b|(^|[^:.\w])[0-9]+(\.[0-9]+){3}(:[0-9]+)?`)
 
-// Place is Where without the container, because the text begins with it.
+// Place is Where without the container, because Text begins with the name of the container.
 func (f Finding) Place() string {
 	f.Container = ""
 	return f.Where()

@@ -203,7 +203,8 @@ func (c *Collector) details(ctx context.Context, p *Pod) error {
 	return nil
 }
 
-// atOnce bounds the run of a command that could not be executed: some runtimes start the container first.
+// atOnce is the longest run of an attempt whose command is inspected. Some runtimes start the container before they
+// execute its command, so that an attempt seems to run for a short time although its command cannot be executed.
 const atOnce = 2 * time.Second
 
 func (c *Collector) container(ctx context.Context, attempt *pod.ContainerStatus) (*containerFacts, error) {

@@ -62,7 +62,7 @@ var pullWords = []words{
 var sandboxWords = []words{
 	{codePortTaken, "port is already allocated"},
 	{codePortTaken, "address already in use"},
-	{codePortTaken, "is taken by pod"}, // of apply's and sync's own admission
+	{codePortTaken, "is taken by pod"}, // from apply and sync, which check host ports before they start a pod
 	{codeNoAddress, "no ip addresses available"},
 	{codeNoAddress, "no available ip"},
 	{codeDiskFull, "no space left on device"},
@@ -109,7 +109,7 @@ func (x explainer) couldNotStart(f *Finding, c plan.ContainerView, s *pod.Contai
 	f.Log = nil
 	f.Next = []string{
 		"crishim inspecti " + shellWord(c.Container.Image),
-		"crishim debug --copy-to " + shellWord(c.Container.Name+"-debug") + " TARGET", // in a pod of its own
+		"crishim debug --copy-to " + shellWord(c.Container.Name+"-debug") + " TARGET", // runs a copy of the container in a new pod
 	}
 	detail := x.p.Containers[s.ID]
 	switch {
@@ -123,7 +123,7 @@ func (x explainer) couldNotStart(f *Finding, c plan.ContainerView, s *pod.Contai
 		said := f.Code
 		f.Code = ""
 		x.cannotRun(f, s)
-		if f.Code == "" && said == codeWrongArchitecture { // the image and the file are right
+		if f.Code == "" && said == codeWrongArchitecture { // exec format error, although the image and the file are for this architecture
 			said = codeNotExecutable
 			f.Evidence = append(f.Evidence, "its image is for this host's processors: the file is no program, or a script without #!")
 		}
@@ -190,7 +190,7 @@ func (x explainer) portTaken(f *Finding, c plan.ContainerView) {
 	}
 }
 
-// startFailure explains a container that does not start by the pod runtime's event about it.
+// startFailure explains, from an event of the pod runtime, why a container does not start.
 func (x explainer) startFailure(c plan.ContainerView, e *kuberuntime.Event) Finding {
 	shorter := *e
 	shorter.Container, shorter.Message = "", ocierror.Plain(e.Message)
@@ -253,7 +253,7 @@ func missingSource(p *Pod, c *v1.Container, text string) string {
 	return ""
 }
 
-// podFailure explains a pod without sandbox or volumes by the pod runtime's event about it.
+// podFailure explains, from an event of the pod runtime, why a pod has no sandbox or no volumes.
 func (x explainer) podFailure(e *kuberuntime.Event) Finding {
 	f := Finding{Severity: Error, Time: e.Time, Text: e.Why(), Next: []string{"crishim describe POD"}}
 	if e.Reason == kuberuntime.EventVolumes {
@@ -294,8 +294,8 @@ func (x explainer) podFailure(e *kuberuntime.Event) Finding {
 // failedPort finds the port in an engine's error about a taken port.
 var failedPort = lazyregexp.New(`(?:0\.0\.0\.0|::\]?|127\.0\.0\.1|\[::1\]|\d+\.\d+\.\d+\.\d+):(\d{1,5})\b`)
 
-// wantedPorts returns the ports of containers that do not run, for a pod that is not ready: ports on the host, including
-// the port in the engine's error, and ports in the pod's own network.
+// wantedPorts returns the ports of a pod's containers that do not run, or nil for a ready pod. onHost has the ports on the
+// host, including the port in the engine's error. inside has the ports in the pod's own network.
 func wantedPorts(p *Pod) (onHost, inside []hostPort) {
 	if p.View.Ready {
 		return nil, nil
@@ -314,7 +314,7 @@ func wantedPorts(p *Pod) (onHost, inside []hostPort) {
 	}
 	for _, c := range manifest.Containers(p.Pod) {
 		if p.Status.Container(c.Name).Running() {
-			continue // it may itself listen on the port
+			continue // a running container may itself listen on the port
 		}
 		for _, port := range c.Ports {
 			onHost = add(onHost, portOf(port, port.HostPort))

@@ -48,8 +48,8 @@ type memoryUse struct {
 	Kills uint64 // OOM kills in it
 }
 
-// group returns the cgroup directory of a container's process, for version 1 of the given controller. It returns "" if
-// the directory is missing.
+// group returns the cgroup directory of a container's process, and the cgroup version. In version 1, each controller has
+// its own directories. group returns "" if the process has no such cgroup or is not a process of the container.
 func (h Host) group(pid int, id, controller string) (dir string, version int) {
 	text, err := bounded.ReadFile(h.path(fmt.Sprintf("/proc/%d/cgroup", pid)), 1<<20)
 	if pid <= 0 || err != nil || h.Hidden {
@@ -114,7 +114,8 @@ type Filesystem struct {
 	Space, Inodes float64 // the free share, 0 to 1
 }
 
-// filesystems measures the filesystems of paths, each once, by the first path on it. Missing paths are omitted.
+// filesystems measures each filesystem of the paths once. The Path of a result is the first path on the filesystem.
+// Missing paths are omitted.
 func (h Host) filesystems(paths ...string) (list []Filesystem) {
 	seen := map[uint64]bool{}
 	for _, path := range paths {
@@ -255,8 +256,8 @@ func (h portHolder) String() string {
 	return text
 }
 
-// ports finds the processes that have the ports of containers which do not run: on the host, and in the pod's network,
-// for example in another container of the pod.
+// ports finds the processes that listen on the ports of containers that do not run. A process listens on the host, or in
+// the pod's network, for example in another container of the pod.
 func (c *Collector) ports(f *Facts) {
 	var networks map[uint64][]hostproc.Process
 	for _, p := range f.Pods {

@@ -29,8 +29,8 @@ type oomKill struct {
 	All      bool   // all processes of the container were ended with it, by memory.oom.group
 }
 
-// The kernel's lines about a kill, in order. The name of a process is the only text in them that a container chooses. It
-// has at most 15 bytes, and other patterns do not match at its place.
+// Patterns for the kernel's log lines about an OOM kill, in the order of the lines. A container chooses only the name of
+// a process in them. The name has at most 15 bytes, and the patterns take no other value from it.
 var (
 	usageLine = lazyregexp.New(`^memory: usage (\d+)kB, limit (\d+)kB, failcnt \d+$`)
 	groupLine = lazyregexp.New(`^oom-kill:constraint=\w+,nodemask=[^=]*,cpuset=[^,=]*,mems_allowed=[-\d,]*,(?:oom_memcg=([^,]*)|global_oom),task_memcg=([^,]*),task=.{0,15},pid=(\d+),uid=\d+$`)
@@ -39,7 +39,8 @@ var (
 	allLine   = lazyregexp.New(`^Tasks in (\S+) are going to be killed due to memory\.oom\.group set$`)
 )
 
-// firstFacility is the lowest priority of a facility other than the kernel's.
+// firstFacility is the lowest priority value of a record that the kernel did not write. A priority value is 8 times the
+// facility plus the level, and the kernel's facility is 0.
 const firstFacility = 8
 
 // kernelLog collects the kills in records of the kernel log.
@@ -117,7 +118,7 @@ func (h Host) kernelKills(booted time.Time) ([]oomKill, error) {
 		for {
 			n, readErr := unix.Read(int(fd), record)
 			switch {
-			case errors.Is(readErr, syscall.EPIPE), errors.Is(readErr, syscall.EINTR): // records were lost before they were read
+			case errors.Is(readErr, syscall.EPIPE), errors.Is(readErr, syscall.EINTR): // EPIPE: the kernel has overwritten records that were not read yet
 				continue
 			case errors.Is(readErr, syscall.EAGAIN), readErr == nil && n == 0:
 				return

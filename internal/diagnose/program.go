@@ -51,7 +51,7 @@ func (c *Collector) program(ctx context.Context, id string, info map[string]stri
 			continue
 		}
 		if err != nil {
-			return nil // an engine cannot open a container whose mounts are wrong
+			return nil // for example, an engine reads no files of a container with an invalid mount
 		}
 		found := parseProgram(text)
 		found.Path = at
@@ -162,7 +162,7 @@ func parseProgram(head []byte) (p program) {
 		return p
 	}
 	head = bytes.Clone(head)
-	switch { // the sections are at the end of the file
+	switch { // clear the location of the section table, which is at the end of the file, outside head
 	case len(head) > 0x40 && head[elf.EI_CLASS] == byte(elf.ELFCLASS64):
 		clear(head[0x28:0x30])
 		clear(head[0x3c:0x40])
@@ -180,7 +180,7 @@ func parseProgram(head []byte) (p program) {
 	}
 	for _, header := range file.Progs {
 		if header.Type == elf.PT_INTERP {
-			text, _ := io.ReadAll(header.Open()) // "" if it is beyond head
+			text, _ := io.ReadAll(header.Open()) // "" if head ends before the name of the loader
 			p.Interpreter = strings.TrimRight(string(text), "\x00")
 		}
 	}

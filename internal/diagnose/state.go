@@ -73,7 +73,7 @@ func removed(d *kuberuntime.Description, c plan.ContainerView) bool {
 	})
 }
 
-// Word returns a container's state in one word of kubectl or the runtime.
+// Word returns a container's state in one word: "Removed", a word of kubectl, or a reason of the runtime.
 func Word(d *kuberuntime.Description, c plan.ContainerView) string {
 	if removed(d, c) {
 		return "Removed"
