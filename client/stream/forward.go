@@ -25,9 +25,9 @@ import (
 // a pod with an open tunnel.
 const alivePeriod = 2 * time.Second
 
-// Forward carries connections from local ports into a pod until ctx ends, which is no error, or the pod ends, which is
-// errPodEnded. url asks the runtime for a streaming URL, once per tunnel. Options.Failed receives the error of each
-// failed connection; the others continue.
+// Forward carries connections from local ports into a pod. It returns nil when ctx ends and errPodEnded when the pod
+// ends. url asks the runtime for a streaming URL, once per tunnel. Options.Failed receives the error of each failed
+// connection; the other connections continue.
 func Forward(ctx context.Context, url func(context.Context) (string, error), ports []Port, o Options) error {
 	if err := o.Check(); err != nil {
 		return err
@@ -125,13 +125,13 @@ func (f *forwarder) watch(ctx context.Context, end context.CancelCauseFunc) {
 }
 
 const (
-	backlogChunks = 32 // reads that are buffered for a slow local reader before its tunnel blocks
+	backlogChunks = 32 // number of frames that are buffered for a slow local client before its tunnel blocks
 	messageLimit  = 64 << 10
 	// stuckTimeout is the time after which an unanswered request for a stream moves to another tunnel. spdystream
-	// handles the streams of a tunnel with five workers. If the server leaves input of a finished connection unread, one
-	// of them is blocked.
+	// handles the streams of a tunnel with five workers. A worker is blocked if the server leaves input of a finished
+	// connection unread.
 	stuckTimeout   = 5 * time.Second
-	verdictTimeout = 10 * time.Second // for the server's result once it has sent all data
+	verdictTimeout = 10 * time.Second // wait for the server's result after both directions have ended
 )
 
 var (
@@ -200,13 +200,14 @@ func (c *forwarded) create(ctx context.Context, timeout time.Duration, id string
 	if c.errs, err = c.tunnel.open(ctx, headers("error")); err != nil {
 		return err
 	}
-	_ = c.errs.Close() // the error stream is one-way; a broken tunnel shows up with the next stream
+	_ = c.errs.Close() // nothing is sent on the error stream; if the tunnel is broken, the next open fails
 	c.data, err = c.tunnel.open(ctx, headers("data"))
 	if !errors.Is(err, spdystream.ErrReset) {
 		return err
 	}
-	// Runtimes already serve a connection while they confirm its second stream. A connection that fails at once is
-	// reset before the reply, and the error stream has the reason.
+	// Runtimes may serve a connection before they confirm its second stream. If the connection fails at once, they
+	// reset the stream instead of confirming it, and send the reason on the error stream. ctx limits the wait for the
+	// reason.
 	defer context.AfterFunc(ctx, func() { _ = c.errs.Reset() })()
 	return cmp.Or(c.verdict(), err)
 }
@@ -237,8 +238,8 @@ func (c *forwarded) copy() error {
 		c.tunnel.spoiled.Store(true) // the server may leave its input unread: see stuckTimeout
 	}
 	if errors.Is(err, errLocalGone) {
-		// The server sees a reset only as the end of its input and keeps sending. The tunnel gets no new connections
-		// and is closed when its other connections are done.
+		// The server treats a reset only as the end of its input and keeps sending. Unread data blocks a tunnel, so
+		// this tunnel gets no new connections and is closed when its other connections have ended.
 		c.tunnel.spoiled.Store(true)
 		err = nil
 	}
@@ -249,7 +250,7 @@ func (c *forwarded) copy() error {
 }
 
 // follow waits until the pod has sent all data and the server has sent its result. After both directions have ended,
-// the result must arrive within verdictTimeout.
+// it waits for the result for verdictTimeout. A missing result is a success.
 func follow(sent, received, verdict <-chan error) error {
 	var down, up, over bool
 	var late <-chan time.Time

@@ -45,8 +45,8 @@ func (d *detachScanner) scan(typed []byte) (send []byte, detached bool) {
 	return send, false
 }
 
-// mismatch releases held keys that can no longer begin the sequence and keeps the longest match, so that "ctrl-p ctrl-p
-// ctrl-q" still detaches.
+// mismatch handles a key b that does not continue the sequence. Of the held keys and b, it holds the longest suffix
+// that may begin the sequence, so that "ctrl-p ctrl-p ctrl-q" detaches, and returns the keys before that suffix.
 func (d *detachScanner) mismatch(b byte) []byte {
 	typed := append(bytes.Clone(d.keys[:d.held]), b)
 	for n := len(typed) - 1; n > 0; n-- {

@@ -20,7 +20,7 @@ const (
 const DefaultDetachKeys = "ctrl-p,ctrl-q"
 
 // Streams are the local ends of a session. They must match the request behind the URL: a nil In, Out or Err means that
-// the request did not ask for that stream. With TTY, Err must be nil, because the terminal merges both outputs.
+// the request did not ask for that stream. With TTY, Run ignores Err, because the terminal merges both outputs.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
@@ -57,8 +57,8 @@ type Options struct {
 	Accepted func(local net.Addr)
 	// Failed is called once for each failed connection. May be nil.
 	Failed func(p Port, err error)
-	// Alive reports whether the pod still runs. Forward calls it when a tunnel breaks and stops if it returns false.
-	// May be nil.
+	// Alive reports whether the pod still runs. Forward calls it every alivePeriod and stops if it returns false. May
+	// be nil.
 	Alive func(ctx context.Context) (bool, error)
 }
 

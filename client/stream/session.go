@@ -137,7 +137,7 @@ func (x *session) detach(ctx context.Context) error {
 
 func (x *session) resized() {
 	if ch := x.ch.Load(); ch != nil {
-		_ = ch.setSize(WindowSize(x.Streams)) // a broken connection is reported elsewhere
+		_ = ch.setSize(WindowSize(x.Streams)) // a broken connection also ends the status stream, which ends the session
 	}
 }
 
@@ -217,8 +217,8 @@ func freshURL(ctx context.Context, used *url.URL, o Options) (*url.URL, error) {
 // startTime is the reference for monotonic times, which are immune to changes of the system clock.
 var startTime = time.Now()
 
-// startInput sends typed or piped input. The channel carries at most ErrDetached and is closed after the last byte was
-// sent. The reader is nil for a file that never blocks.
+// startInput sends typed or piped input. The channel receives ErrDetached after the detach keys and is closed when no
+// more input will be sent. The reader is nil for a file that never blocks.
 func (x *session) startInput(ch *channels) (cancelreader.CancelReader, chan error) {
 	end := make(chan error, 1)
 	if x.In == nil {
@@ -288,7 +288,8 @@ func (x *session) startOutput(ch *channels) chan error {
 		}
 		x.copying.Go(func() {
 			defer x.term.guard()
-			_ = frames.Copy(&localOutput{session: x, to: to, failed: end}, from) // the writer reports local errors, the exit status remote ones
+			// localOutput reports local errors; the exit status reports remote errors.
+			_ = frames.Copy(&localOutput{session: x, to: to, failed: end}, from)
 		})
 	}
 	start(x.Out, ch.stdout)
@@ -300,8 +301,8 @@ func (x *session) startOutput(ch *channels) chan error {
 	return end
 }
 
-// localOutput is a local writer of a session. Its first error ends the session. If the local reader has gone, as with
-// head, the error is SIGPIPE, as in a shell.
+// localOutput is a local writer of a session. Its first error ends the session. If the local reader has ended, as head
+// does, the error is a SignalError for SIGPIPE, so that the exit status is the same as in a shell.
 type localOutput struct {
 	session  *session
 	to       io.Writer

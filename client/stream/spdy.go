@@ -23,7 +23,7 @@ import (
 const (
 	upgradeTimeout    = 30 * time.Second
 	closeTimeout      = time.Second
-	closeWriteTimeout = closeTimeout / 5 // for writing the remaining input to the socket
+	closeWriteTimeout = closeTimeout / 5 // limit for writing the remaining input to the socket
 	replyGrace        = 3 * time.Second
 
 	readSize   = 64 << 10 // bytes per read of input: the capacity of a pipe
@@ -152,8 +152,8 @@ func (c *spdyConn) open(ctx context.Context, headers http.Header) (httpstream.St
 		return nil, context.Cause(ctx)
 	case <-c.CloseChan():
 	}
-	// The server may have accepted the stream, finished and closed the connection. The library is then still processing
-	// the reply.
+	// The server may have accepted the stream, finished and closed the connection before the library has processed the
+	// reply. Therefore open waits for the reply a little longer.
 	select {
 	case r := <-done:
 		return r.stream, r.err
@@ -164,8 +164,8 @@ func (c *spdyConn) open(ctx context.Context, headers http.Header) (httpstream.St
 	}
 }
 
-// close ends the session if the peer listens, and always closes the connection. The library would wait forever for a
-// stream that was opened after the peer had gone.
+// close sends the closing frames if the connection still works, and always closes the network connection. On a broken
+// connection it skips the library's Close, which would wait forever for a stream that was opened after the break.
 func (c *spdyConn) close() {
 	select {
 	case <-c.CloseChan():

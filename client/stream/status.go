@@ -38,7 +38,8 @@ func parseStatus(raw []byte) error {
 	return fmt.Errorf("%w: server sent %q", errNoStatus, raw)
 }
 
-// exitStatus accepts only codes that a process can return. Any other code is a RemoteError.
+// exitStatus returns an ExitError. A code below 0 or above 255 becomes 255. Zero and text that is no number become a
+// RemoteError.
 func exitStatus(code, message string) error {
 	n, err := strconv.ParseInt(code, 10, 64)
 	if err != nil || n == 0 {

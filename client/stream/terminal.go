@@ -90,8 +90,8 @@ func (t *terminal) raw() error {
 	return nil
 }
 
-// rawOutput sets only the output to raw mode. Keys are still processed locally, so ^C is a signal. It skips a terminal
-// whose foreground job is another process group, because changing it would stop this process.
+// rawOutput sets only the output to raw mode. Keys are still processed locally, so ^C is a signal. In the background
+// rawOutput does nothing, because the kernel stops a background process that changes its terminal.
 func rawOutput(fd uintptr) (*term.State, error) {
 	if group, err := unix.IoctlGetInt(int(fd), unix.TIOCGPGRP); err == nil && group != unix.Getpgrp() {
 		return nil, nil
@@ -139,9 +139,9 @@ func (t *terminal) guard() {
 	}
 }
 
-// watchSignals handles the signals of a session until stop is called. SIGPIPE is included, so that a closed stdout is a
-// write error. Otherwise the process would end without restoring the terminal and ending the remote command. Signals
-// that end the whole program arrive as the end of its context: see Signaled.
+// watchSignals handles the signals of a session until stop is called. It also receives SIGPIPE, so that a write to a
+// closed stdout returns an error. By default SIGPIPE kills the process before it restores the terminal and ends the
+// remote command. Signals that end the whole program cancel its context instead: see Signaled.
 func (x *session) watchSignals(end context.CancelCauseFunc) (stop func()) {
 	received, done := make(chan os.Signal, 16), make(chan struct{})
 	signal.Notify(received, syscall.SIGQUIT, syscall.SIGPIPE)
@@ -170,7 +170,7 @@ func (x *session) handle(s os.Signal, end context.CancelCauseFunc) {
 		x.resized()
 	case syscall.SIGTSTP:
 		x.term.restore()
-		// This thread may run a little longer after the stop signal. The work after the pause is done on SIGCONT.
+		// SIGSTOP may take effect only after Kill returns, so raw mode is set again on SIGCONT, not here.
 		_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP)
 	case syscall.SIGCONT:
 		x.resumed()

@@ -40,7 +40,7 @@ func (t *tunnel) usable() bool {
 	return t.users < perTunnel && !t.spoiled.Load() && t.stalled.Load() == 0
 }
 
-// pool holds the tunnels of all connections. It keeps keptIdle unused tunnels for later connections.
+// pool holds the tunnels of all connections. It keeps up to keptIdle unused tunnels for later connections.
 type pool struct {
 	url func(ctx context.Context) (string, error)
 	o   Options
@@ -92,8 +92,8 @@ func (p *pool) dial(ctx context.Context) (*tunnel, error) {
 	return &tunnel{spdyConn: conn, users: 1}, nil
 }
 
-// free reserves a place in a working tunnel and removes broken ones. It prefers an unused tunnel, and shares one only
-// if there are many.
+// free reserves a place in a working tunnel and removes broken tunnels. It prefers an unused tunnel. Connections share
+// a tunnel only if there are at least ownTunnels tunnels.
 func (p *pool) free() *tunnel {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -119,8 +119,8 @@ func dialWebSocket(ctx context.Context, u *url.URL, o Options) (*wsConn, error) 
 	return &wsConn{Conn: conn}, nil
 }
 
-// demultiplex passes each message to its channel until the connection ends. The status is a single message; servers
-// also send an empty one at the start.
+// demultiplex passes each message to its channel until the connection ends. The status is a single message, so its
+// channel is closed after the first one. Servers announce the connection by an empty message, which is skipped.
 func demultiplex(conn *wsConn, sinks map[byte]*io.PipeWriter) {
 	defer func() {
 		for _, w := range sinks {
