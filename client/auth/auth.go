@@ -40,7 +40,7 @@ type Options struct {
 	Stderr    io.Writer // stderr of credential helpers, which may ask the user to touch a key; may be nil
 }
 
-// Error is a credential store that cannot be used.
+// Error reports that a credential store cannot be used.
 type Error struct {
 	text, hint string
 	err        error
@@ -146,8 +146,8 @@ func find(ctx context.Context, file *configfile.ConfigFile, named reference.Name
 	return nil, nil
 }
 
-// ask returns the credentials of one registry. If docker's configuration names a credential helper, DOCKER_AUTH_CONFIG
-// still takes precedence, and the entry in the file itself is ignored.
+// ask returns the credentials of one registry. DOCKER_AUTH_CONFIG takes precedence over a credential helper, and a
+// credential helper takes precedence over the entry in the file.
 func ask(ctx context.Context, file *configfile.ConfigFile, registry string, stderr io.Writer) (*runtimeapi.AuthConfig, error) {
 	helper := helperFor(file, registry)
 	if helper == "" {

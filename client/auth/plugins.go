@@ -224,7 +224,8 @@ func (ps *Plugins) ask(ctx context.Context, p *plugin, image string) (*pluginAns
 	}
 }
 
-// call runs the plugin and caches its answer for the duration in the answer or the configuration.
+// call runs the plugin and caches its answer. cacheDuration in the answer takes precedence over defaultCacheDuration in
+// the configuration.
 func (ps *Plugins) call(ctx context.Context, p *plugin, image, registry string) (*pluginAnswer, error) {
 	a, err := ps.run(ctx, p, image)
 	if err != nil {
