@@ -49,7 +49,8 @@ func in(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", namespace)
 }
 
-// Images returns images by name or id with their present manifests for a platform. A nil platform means all platforms.
+// Images returns images by name or id. It leaves out manifests for other platforms and manifests whose content is
+// missing. A nil platform means all platforms.
 func (s *Store) Images(ctx context.Context, refs []string, platform *v1.Platform, watch imagefile.Watch) ([]imagefile.Image, error) {
 	ctx = in(ctx)
 	finder := imagefile.NewFinder(reader{s, ctx}, platform, watch)

@@ -20,7 +20,7 @@ import (
 // gcRef is the prefix of labels that refer to content. containerd keeps the content as long as the label's owner.
 const gcRef = "containerd.io/gc.ref.content."
 
-// managed labels the images of the CRI plugin.
+// managed is the label that the CRI plugin sets on its images.
 const managed, managedValue = "io.cri-containerd.image", "managed"
 
 // finish stores each image's configs, manifests and index, and then the names of all images. A CRI pull has the same

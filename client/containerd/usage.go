@@ -25,15 +25,15 @@ type Usage struct {
 	Sizes  []int64              // size of each part
 	Images map[string][]int32   // image ids to indices of Sizes
 	Came   map[string]time.Time // image ids to the time of the last pull or load
-	Held   []int32              // indices of parts below the snapshots of containers
+	Held   []int32              // indices of Sizes: the snapshots of containers and the layers below them
 	Active map[string]string    // snapshots of containers to their snapshotters
 }
 
 // snapshotRef is the prefix of labels that refer to an unpacked layer. The snapshotter's name follows.
 const snapshotRef = "containerd.io/gc.ref.snapshot."
 
-// Usage follows the labels that containerd's garbage collector uses. Sizes come from its database, so no disk is
-// walked.
+// Usage finds the parts of each image by the labels that containerd's garbage collector uses. Sizes come from
+// containerd's database, so that containerd does not walk directories.
 func (s *Store) Usage(ctx context.Context) (*Usage, error) {
 	ctx = in(ctx)
 	g := &graph{indices: map[string]int32{}, refs: map[int32][]string{}, usage: &Usage{Images: map[string][]int32{}, Came: map[string]time.Time{}, Active: map[string]string{}}}

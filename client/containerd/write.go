@@ -70,7 +70,7 @@ func (s *Store) newWriter(ctx context.Context, owner string) (*writer, error) {
 	return &writer{store: s, ctx: metadata.AppendToOutgoingContext(ctx, "containerd-lease", id), lease: id}, err
 }
 
-// end removes the lease. After a failure it also removes the content.
+// end removes the lease. After a failure it also waits for the garbage collector, which removes the content.
 func (w *writer) end(err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), 30*time.Second)
 	defer cancel()
@@ -97,7 +97,7 @@ const writeSize = 1 << 20
 // write stores content. If the content exists, write only adds the labels.
 func (w *writer) write(d v1.Descriptor, open func() (io.ReadCloser, error), labels map[string]string) error {
 	err := w.send(d, open, labels)
-	if status.Code(err) == codes.AlreadyExists { // the lease now protects it
+	if status.Code(err) == codes.AlreadyExists { // containerd has added the existing content to the lease
 		return w.update(d.Digest.String(), labels)
 	}
 	return err
@@ -119,7 +119,7 @@ func (w *writer) send(d v1.Descriptor, open func() (io.ReadCloser, error), label
 	ref, digest := fmt.Sprintf("%s-%d", w.lease, w.count), d.Digest.String()
 	send := func(r *content.WriteContentRequest) error {
 		r.Ref = ref
-		if err := stream.Send(r); err != nil && !errors.Is(err, io.EOF) { // on EOF the answer has the reason
+		if err := stream.Send(r); err != nil && !errors.Is(err, io.EOF) { // on EOF, Recv returns the reason
 			return err
 		}
 		_, err := stream.Recv()
