@@ -11,13 +11,13 @@ const AnnotationTemporary = "io.crishim.temporary"
 // size that is set after the start may come too late for the program.
 const AnnotationConsoleSize = "io.crishim.console-size"
 
-// MaxSyncOutput bounds both outputs of an ExecSync together: clients accept messages of 16 MiB, as a kubelet does. The
-// longer output is truncated first.
+// MaxSyncOutput limits the total size of both outputs of an ExecSync: clients such as the kubelet accept messages of up
+// to 16 MiB. The longer output is truncated first.
 const MaxSyncOutput = 16<<20 - 4<<10
 
 // DetailNoPod is a detail in the status error for a container of the engine that is outside any pod.
 const DetailNoPod = "crishim-no-pod"
 
-// Chunk is the size of the part of an archive in one message. The encoded message fits into gRPC's buffers of 32 KiB.
-// The next larger buffers have 1 MiB, and gRPC clears them for each message.
+// Chunk is the maximum number of bytes of an archive in one message. The encoded message fits into a 32 KiB buffer of
+// gRPC. The next larger buffers have 1 MiB, and gRPC clears a buffer for each message.
 const Chunk = 32<<10 - 256
