@@ -128,7 +128,8 @@ func Walk(ctx context.Context, dir string, limit uint64) (sum WalkSum, err error
 	return sum, nil
 }
 
-// count adds a file unless it is another link of a counted file. It returns whether the file is on the device.
+// count adds a file on the device unless it is another hard link to a counted file. It reports whether the file is on
+// the device.
 func (w *WalkSum) count(info fs.FileInfo, device uint64, linked map[uint64]bool) bool {
 	s, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || s.Dev != device {

@@ -13,15 +13,15 @@ const (
 	files     = 1000     // inodes to keep free
 )
 
-// PerFile is the number of bytes that callers take for an entry without content.
+// PerFile is the number of bytes that callers pass to Take for each entry, in addition to its content.
 const PerFile = 4 << 10
 
 // Disk keeps a copy from filling the disk. It checks the free space after 32 MiB and then whenever half of the
 // remaining space was used. The zero value is ready to use.
 type Disk struct{ written, allowed int64 }
 
-// Take records that n more bytes will be written to f. It fails if the file system of f has less than 64 MiB or 1,000
-// inodes left.
+// Take records that n more bytes will be written to f. It fails if these bytes would leave less than 64 MiB on the file
+// system of f, or if 1,000 or fewer inodes are free.
 func (d *Disk) Take(f *os.File, n int) error {
 	if d.written += int64(n); d.written <= max(d.allowed, unchecked) {
 		return nil
@@ -35,8 +35,8 @@ func (d *Disk) Take(f *os.File, n int) error {
 	return err
 }
 
-// room returns the number of bytes that may be written, and an error if n are too many. File systems without a limit of
-// inodes have 0 inodes, or the greatest number of free ones.
+// room returns the number of bytes that may be written, and an error if n bytes are too many. File systems without an
+// inode limit report 0 inodes in total, or the maximum integer as the number of free inodes.
 func room(st *unix.Statfs_t, n int64) (int64, error) {
 	left := int64(st.Bavail)*int64(st.Bsize) - reserve //nolint:unconvert // the type differs between architectures
 	switch {
