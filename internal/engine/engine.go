@@ -1,4 +1,4 @@
-// Package engine has the address of a Docker engine, which package client finds and the shim uses.
+// Package engine defines the address of a Docker engine. Package client finds engines, and the shim connects to them.
 package engine
 
 import (
@@ -8,7 +8,7 @@ import (
 
 type Endpoint struct {
 	Host string      // unix:///path, tcp://host:port, ssh://user@host or http(s)://host:port
-	From string      // origin, such as "DOCKER_HOST"; "" for a usual socket
+	From string      // origin, such as "DOCKER_HOST"; "" for a default socket
 	TLS  *tls.Config // nil: no TLS
 	Err  error       // reason why the engine cannot be used
 	// Batch disables ssh's password prompts.
