@@ -1,4 +1,4 @@
-// Package filelock implements locks between processes. The kernel releases the lock file when its holder dies.
+// Package filelock implements locks between processes. The kernel releases a lock when the process that holds it dies.
 package filelock
 
 import (
@@ -56,7 +56,8 @@ func TryFile(f *os.File) (bool, error) {
 	return true, nil
 }
 
-// TryDir locks a directory with flock, LOCK_SH or LOCK_EX. The locks of TryFile need a file that is open for writing.
+// TryDir locks a directory with flock. how is LOCK_SH or LOCK_EX. TryFile cannot lock a directory, because its locks
+// need a file that is open for writing.
 func TryDir(dir *os.File, how int) (bool, error) {
 	err := unix.Flock(int(dir.Fd()), how|unix.LOCK_NB)
 	if err == nil || errors.Is(err, unix.EWOULDBLOCK) {
@@ -65,7 +66,8 @@ func TryDir(dir *os.File, how int) (bool, error) {
 	return false, &os.PathError{Op: "lock", Path: dir.Name(), Err: err}
 }
 
-// UnlockFile also unlocks the copy in a forked child before its exec. Closing the file would not.
+// UnlockFile releases the lock even if a forked child still has a copy of the descriptor before its exec. Closing f
+// would not release the lock then.
 func UnlockFile(f *os.File) error {
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK})
 }
