@@ -18,8 +18,8 @@ func Copy(to io.Writer, from io.Reader) error {
 	return err
 }
 
-// Control frames and their minimum lengths. The library reads the bytes that the type needs and ignores the length
-// field. After a frame of another length it would misinterpret the next frame.
+// Types of control frames. Conn rejects frames of a wrong length. The library reads the fields of the type and ignores
+// the length, so it would read the next frame from the wrong position.
 const (
 	synStream  = 1 // opens a stream; at least 10 bytes
 	synReply   = 2 // at least 4 bytes
@@ -85,8 +85,8 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
-// Close implements net.Conn. Both the library and its user call it. It hides net.ErrClosed, because the library waits
-// after an error.
+// Close implements net.Conn. Both the library and its user close the connection. The second call returns nil instead of
+// net.ErrClosed, because the library waits a second or longer after an error.
 func (c *Conn) Close() error {
 	if err := c.Conn.Close(); !errors.Is(err, net.ErrClosed) {
 		return err
@@ -94,8 +94,8 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// next reads the header of a frame or makes the header of the next piece. The first word of a header is the stream of a
-// data frame or the type of a control frame; the second has flags and length.
+// next reads the header of a frame, or creates the header for the next piece of a data frame that is split. The first
+// 32-bit word of a header contains the stream id or the type of a control frame; the second contains flags and length.
 func (c *Conn) next() error {
 	if c.more == 0 {
 		if _, err := io.ReadFull(c.from, c.header[:headerSize]); err != nil {
