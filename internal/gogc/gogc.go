@@ -1,6 +1,6 @@
-// Package gogc sets GOGC at the start of the program. The tables of its libraries alone exceed the 4 MiB heap of the
-// default first collection. Go initializes packages in the order of their paths, each after its imports. This package
-// imports hardly anything, so it is initialized before most libraries.
+// Package gogc sets GOGC before most libraries are initialized. By default the first collection starts at a heap of
+// 4 MiB, and the tables of the libraries alone exceed that size. Go initializes packages in the order of their paths,
+// each after its imports. This package imports hardly anything, so Go initializes it early.
 package gogc
 
 import (
