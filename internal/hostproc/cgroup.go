@@ -12,10 +12,11 @@ import (
 // components above a container's own cgroup can be trusted.
 type Group struct {
 	Path string
-	// IDs are the ids of the enclosing containers, outermost first. A nested container's name can be arbitrary.
+	// IDs are the ids of the enclosing containers, outermost first. Only the first id is trusted, because a container
+	// can create cgroups of any name below its own.
 	IDs     []string
-	PodUID  string // from the cgroup of a pod, outside any container
-	Unit    string // systemd unit outside any container
+	PodUID  string // from the pod's cgroup above the containers
+	Unit    string // systemd unit above the containers
 	User    string // uid of the user whose systemd manages the rest of the path
 	Monitor bool   // the process monitors the container and is not in it
 }
@@ -87,10 +88,10 @@ func parsePath(path string) Group {
 				g.Monitor = strings.Contains(prefix, "conmon")
 			}
 			g.IDs = append(g.IDs, id)
-		case len(g.IDs) > 0: // created by the container
+		case len(g.IDs) > 0: // the container created this cgroup
 		case kube && m != nil && g.PodUID == "":
 			g.PodUID = m[1]
-			if strings.HasSuffix(name, ".slice") { // where - is a separator
+			if strings.HasSuffix(name, ".slice") { // systemd uses - as separator in slice names, so the kubelet writes _
 				g.PodUID = strings.ReplaceAll(g.PodUID, "_", "-")
 			}
 		case userUnit.MatchString(name) && g.User == "":
@@ -119,7 +120,8 @@ func isUnit(name string) bool {
 	})
 }
 
-// upTo returns the cgroup path of a container without cgroups that the container has created below.
+// upTo returns the cgroup path up to the container's own cgroup, without the cgroups that the container created below
+// it.
 func (g Group) upTo(id string) string {
 	if i := strings.Index(g.Path, id); i >= 0 {
 		return g.Path[:i+len(id)]

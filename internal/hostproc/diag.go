@@ -40,7 +40,7 @@ const sockDiagByFamily = 20
 // /proc/PID/net/tcp the kernel walks the connections of all namespaces, which takes about 20 ms per namespace.
 func (p Process) listening(port uint16) (found []Listener, err error) {
 	fd, err := p.diag()
-	if err != nil { // not permitted, for example for a user's own containers
+	if err != nil { // not permitted without root, for example for rootless containers
 		return p.table("tcp", tcpListen, port)
 	}
 	defer unix.Close(fd)
@@ -119,7 +119,7 @@ func (p Process) diag() (int, error) {
 	}
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.NETLINK_INET_DIAG)
 	if err == nil {
-		// Connected to the kernel, the socket drops messages from processes of that namespace.
+		// The connection to the kernel makes the socket drop messages from processes in that namespace.
 		timeout := unix.NsecToTimeval(int64(2 * time.Second))
 		err = errors.Join(unix.Connect(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}), unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout))
 		if err != nil {

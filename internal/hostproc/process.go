@@ -113,7 +113,8 @@ func All() ([]Process, error) {
 	return all, nil
 }
 
-// Namespace returns the inode of a process's namespace, such as net, mnt or pid. Other users' processes need root.
+// Namespace returns the inode of a process's namespace, such as net, mnt or pid. Only root can inspect processes of
+// other users.
 func (p Process) Namespace(kind string) (uint64, error) {
 	link, err := os.Readlink(path(p.PID, "ns/"+kind))
 	if err != nil {
