@@ -51,8 +51,8 @@ const (
 	maxNames   = 32 << 20
 )
 
-// Open finds and verifies the images of an archive, which may be compressed with gzip or zstd. A stream is first copied
-// to an unnamed file.
+// Open finds and verifies the images of an archive, which may be compressed with gzip or zstd. A stream or a compressed
+// file is first copied, uncompressed, to an unnamed file.
 func Open(ctx context.Context, from io.Reader, o Options) (a *Archive, err error) {
 	a = &Archive{files: map[string]*io.SectionReader{}, links: map[string]string{}, blobs: map[v1.Hash]*io.SectionReader{}, digests: map[*io.SectionReader]v1.Hash{}}
 	defer func() {
@@ -352,7 +352,7 @@ func (a *Archive) dockerImage(entry dockerImage, finder *Finder) (image Image, e
 		case kind == zstded:
 			d, err = a.describe(file, types.OCILayerZStd)
 		case a.blobs[d.Digest] == nil:
-			a.blobs[d.Digest] = file // check verifies it
+			a.blobs[d.Digest] = file // Archive.check verifies this digest, unless Options.Trusted is set
 		}
 		if err != nil {
 			return image, err
@@ -525,7 +525,8 @@ func (c cancelled) Read(b []byte) (int, error) {
 	return c.r.Read(b)
 }
 
-// tempFile returns a file that disappears with the process. It is in TMPDIR or /var/tmp, because /tmp may be in memory.
+// tempFile returns a file that disappears with the process. It is in TMPDIR or /var/tmp if that directory exists,
+// because /tmp may be in memory.
 func tempFile() (*os.File, error) {
 	f, err := os.CreateTemp(cmp.Or(os.Getenv("TMPDIR"), "/var/tmp"), "crishim-image-")
 	if errors.Is(err, fs.ErrNotExist) {

@@ -3,8 +3,8 @@
 // needs a directory, which a killed process would leave behind, and tarball scans the archive for each file and
 // compresses layers to compute their digests.
 //
-// Archives are untrusted: names, digests, sizes and media types are checked, memory is limited, and data is only
-// decompressed to verify hashes.
+// Archives are untrusted: names, digests, sizes and media types are checked, and memory and the compression ratio are
+// limited. Layers are only decompressed to verify their hashes, and to write zstd layers for old engines.
 package imagefile
 
 import (
@@ -29,7 +29,7 @@ import (
 type Image struct {
 	Names     []string   // full names with a tag, such as docker.io/library/busybox:1.36; may be empty
 	Target    Document   // the index, or the only manifest
-	Manifests []Manifest // at least one; manifests of the index whose content is missing are left out
+	Manifests []Manifest // at least one; manifests for other platforms or without content are left out
 }
 
 type Manifest struct {
@@ -83,8 +83,8 @@ type Finder struct {
 	store     Store
 	platform  *v1.Platform
 	watch     Watch
-	held      bounded.Budget // for distinct documents
-	parsed    bounded.Budget // for documents, counted at each reference
+	held      bounded.Budget // size of all documents, each counted once
+	parsed    bounded.Budget // size of all documents, each counted as often as it is parsed
 	documents map[v1.Hash]Document
 	manifests map[v1.Hash]*Manifest
 }

@@ -27,7 +27,7 @@ const (
 // annotationRef is the OCI annotation for the tag of an image.
 const annotationRef = "org.opencontainers.image.ref.name"
 
-// Write writes an archive. The output is reproducible: it has no times and owners.
+// Write writes an archive. The output is reproducible: it contains no times or owners.
 func Write(out io.Writer, format Format, images []Image) error {
 	w := &writer{tar: tar.NewWriter(out), format: format, written: map[string]bool{}}
 	index := v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{}}
