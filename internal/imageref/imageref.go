@@ -1,5 +1,5 @@
-// Package imageref compares and completes names of images. A short name stands for one of docker.io/library, and a name
-// without a tag for the tag latest.
+// Package imageref compares and completes image names by docker's rules: the short name busybox means
+// docker.io/library/busybox. Full adds the tag latest to a name without a tag. Matches accepts such a name for any tag.
 package imageref
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/distribution/reference"
 )
 
-// Matches reports whether wanted means the image called name: it is the same name, or the name's repository.
+// Matches reports whether wanted is the same image name as name, or only its registry and repository.
 func Matches(name, wanted string) bool {
 	known, err := reference.ParseNormalizedNamed(name)
 	if err != nil {
@@ -18,7 +18,7 @@ func Matches(name, wanted string) bool {
 	return err == nil && (want.String() == known.String() || reference.IsNameOnly(want) && want.Name() == known.Name())
 }
 
-// SameRepository reports whether two names differ in tag and digest at most.
+// SameRepository reports whether two names have the same registry and repository. Tags and digests may differ.
 func SameRepository(a, b string) bool {
 	one, err := reference.ParseNormalizedNamed(a)
 	if err != nil {
@@ -40,7 +40,7 @@ func Full(name string) (string, error) {
 	return reference.TagNameOnly(named).String(), nil
 }
 
-// Familiar returns a name as docker displays it: without docker.io/library.
+// Familiar returns a name as docker displays it: without docker.io, and without library in docker.io.
 func Familiar(name string) string {
 	if ref, err := reference.ParseNormalizedNamed(name); err == nil {
 		return reference.FamiliarString(ref)
