@@ -17,7 +17,7 @@ const (
 	LabelPodNamespace  = "io.kubernetes.pod.namespace"
 	LabelPodUID        = "io.kubernetes.pod.uid"
 	LabelContainerName = "io.kubernetes.container.name"
-	// LabelDebug is the id of the debugged container, on containers of `crishim debug`.
+	// LabelDebug labels a container of `crishim debug`. The value is the id of the debugged container.
 	LabelDebug = "io.crishim.debug"
 )
 
@@ -62,7 +62,7 @@ const (
 	LabelApp         = "app.kubernetes.io/name"
 	LabelAppValue    = "crishim"
 	LabelManagedBy   = "app.kubernetes.io/managed-by"
-	ManagedByKubectl = "kubectl-crishim" // pods that are removed after a command line
+	ManagedByKubectl = "kubectl-crishim" // value of LabelManagedBy on the pods that kubectl-crishim creates and removes
 
 	// LabelRights is the set of permissions for command lines in a pod.
 	LabelRights  = "io.crishim.rights"
@@ -77,8 +77,8 @@ const (
 	// IdleWord waits for a signal or the end of the runtime. It keeps a container running for execs.
 	IdleWord = "__idle"
 	// RelayWord is followed by a verb, for audit logs, and optionally a TCP address on loopback. It writes RelayReady
-	// and then copies between the standard streams and the runtime's socket or the address. It ends with the other
-	// side, and soon after EOF on its standard input.
+	// and then copies between the standard streams and the runtime's socket or the address. It ends when the runtime or
+	// the address closes the connection, at the latest a few seconds after EOF on standard input.
 	RelayWord  = "__relay"
 	RelayReady = "ready\n"
 	// NodeWord is followed by the width of the user's terminal (0: no terminal) and a command line. EOF on standard

@@ -68,13 +68,14 @@ type Pod struct {
 
 type PodState struct {
 	Word              string
-	Next              time.Time // time of the start that the state refers to, if known
+	Next              time.Time // next start of the container that Word describes, if known
 	Ready, Containers int       // containers for READY: all except init containers that are not sidecars
 	Restarts          int
 }
 
-// State returns the state of a pod in kubectl's words: the state of the container that keeps the pod from running,
-// otherwise the common state of all. A pod is Stopped if it was stopped before its containers were done.
+// State returns the state of a pod in kubectl's words. If a container prevents the pod from running, the pod has the
+// state of that container. Otherwise the state summarizes all containers. A pod is Stopped if it was stopped before all
+// its containers had completed.
 func (p Pod) State() PodState {
 	ended := !p.NoSandbox && !p.Ready
 	all := p.sum(ended)
@@ -103,7 +104,7 @@ func (p Pod) State() PodState {
 }
 
 type sum struct {
-	word                     string // of the first container that neither runs nor is done; failures before waits
+	word                     string // first container that neither runs nor has completed; a failure takes precedence over waiting
 	next                     time.Time
 	runs, stopped            bool // a main container runs, or was stopped with the pod
 	inits, done              int  // init containers that are not sidecars
@@ -154,8 +155,8 @@ func (s *sum) block(word string, next time.Time) {
 	}
 }
 
-// endedWithPod reports whether a container of an ended pod was never started or was ended by a signal for stopping
-// pods.
+// endedWithPod reports whether a container of an ended pod was never started, or has the exit status of SIGTERM or
+// SIGKILL, which are the signals for stopping a pod.
 func (c Container) endedWithPod() bool {
 	if c.Waits != "" || c.Missing {
 		return false
