@@ -21,9 +21,9 @@ import (
 	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
-// Open opens a container's log. It follows a single symbolic link, to the engine's ID/ID-json.log in any directory. If
-// the pod's log directory is mounted into a container, the container may replace its log, and it can create files of
-// that name only in its own directories.
+// Open opens a container's log. It follows a single symbolic link, because a dockershim links the log to the engine's
+// file. The link must point to ID/ID-json.log, in any directory. A container that mounts the pod's log directory can
+// replace its log with a link, but it can create files of that name only in its own directories.
 func Open(path string) (*os.File, error) {
 	f, err := bounded.Open(path)
 	if !errors.Is(err, syscall.ELOOP) {
@@ -186,7 +186,7 @@ func (f *followed) follow(ctx context.Context, o Options, watch func(...string) 
 			return err
 		}
 		if f.next != nil && f.next != before {
-			ticker.Reset(poll) // the old file has a full interval for its last lines
+			ticker.Reset(poll) // give the writer a full interval to finish the old file
 		}
 		select {
 		case <-ctx.Done():
@@ -261,7 +261,7 @@ func (f *followed) successor() (*os.File, error) {
 		return next, err
 	}
 	if f.next != nil {
-		return nil, nil // not read yet
+		return nil, nil // the new file is not read yet, so its size does not matter
 	}
 	at, err := f.file.Seek(0, io.SeekCurrent)
 	if err == nil && there.Size() < at {

@@ -118,10 +118,11 @@ func (f *followed) seekTail(n int) bool {
 	return start > 0
 }
 
-// tailOffset returns the offset of the last n complete lines. It is 0 or less if there are fewer or a line is too long.
+// tailOffset returns the offset of the last n complete lines. It returns 0 if it does not find enough lines or a line
+// is too long.
 func tailOffset(file io.ReaderAt, size int64, n int) (int64, error) {
 	const block = 64 << 10
-	var tail []byte // read but not counted yet, from start on
+	var tail []byte // bytes from start that are read but not counted yet
 	found, whole := 0, false
 	for start := size; start > 0 && len(tail) < maxLine; {
 		head := make([]byte, min(start, int64(block)))
@@ -140,7 +141,7 @@ func tailOffset(file io.ReaderAt, size int64, n int) (int64, error) {
 		for {
 			line := bytes.LastIndexByte(tail[:len(tail)-1], '\n') + 1
 			if line == 0 {
-				break // the line may begin further up
+				break // the line may begin in an earlier block
 			}
 			if entry, err := parse(tail[line : len(tail)-1]); err == nil && !entry.Partial() {
 				found++
