@@ -1,5 +1,5 @@
 // Package ocierror parses the messages of engines and OCI runtimes (runc, crun, youki) about a process that could not
-// be started. Only the text has the reason, because engines return different exit statuses.
+// be started. Only the text identifies the reason reliably: exit statuses differ between engines.
 package ocierror
 
 import (
@@ -30,7 +30,7 @@ const (
 	DiskFull
 )
 
-// ends are matched at the end of a text, because the command, which may be any text, comes before.
+// ends are compared only with the end of a message. The command is earlier in the message and may contain any text.
 var ends = []struct {
 	text    string
 	failure Failure
@@ -63,7 +63,8 @@ func Of(text string) Failure {
 	return Unknown
 }
 
-// marks occur in all texts about a start. "no such file" alone is too general.
+// marks identify messages about a failed start: each of them contains at least one mark. "no such file" is no mark,
+// because messages about other failures contain it, too.
 var marks = []string{"oci runtime", "exec failed", "executable file", "exec: ", "runc", "crun", "unable to find user", "unable to find group"}
 
 func IsStart(text string) bool {
