@@ -137,8 +137,8 @@ func Whiteout(info fs.FileInfo) bool {
 	return ok && info.Mode()&fs.ModeCharDevice != 0 && st.Rdev == 0
 }
 
-// Opaque reports whether a directory hides the lower layers. overlayfs believes the attribute of the user's namespace,
-// which a container can set, only in mounts without root.
+// Opaque reports whether a directory hides the lower layers. For root only the trusted.* attribute counts. A container
+// can set the user.* attribute, but overlayfs reads it only in rootless mounts.
 func Opaque(l *os.Root, dir string) bool {
 	f, err := l.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
