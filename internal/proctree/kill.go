@@ -15,8 +15,8 @@ import (
 const maxRounds = 100
 
 // Kill ends root and its descendants in its container as far as they can be found (see members and strays), and waits
-// until they are gone or ctx is done. It first stops all of them until it finds no new one, so that none can escape by
-// forking. Without a container there are no strays.
+// until they are gone or ctx is done. It first stops the processes and repeats the search until it finds no new
+// process, so that no process escapes by forking. With an empty container it does not look for strays.
 func Kill(ctx context.Context, root Process, container string) error {
 	var errs []error
 	stopped := map[Process]bool{}
@@ -66,8 +66,9 @@ func snapshot() ([]procfs.ProcStat, error) {
 	return all, nil
 }
 
-// members returns root's descendants and all processes of the session that root leads, including orphans. A pid in use
-// as session id is not reused, so a session with this number is root's unless a younger process has the pid.
+// members returns root's descendants and all processes of the session that root leads, including orphans. The kernel
+// does not reuse a pid while it is a session id. If another process has root's pid, root's session no longer exists,
+// and members returns nil.
 func members(root Process, all []procfs.ProcStat) []Process {
 	for _, st := range all {
 		if st.PID == root.PID && st.Starttime != root.Start {
@@ -96,8 +97,8 @@ type channel struct {
 	device, inode uint64
 }
 
-// strays finds orphans in root's container that lead their own sessions but still hold a pipe or terminal that was
-// created for root. A pipe or terminal that an older process also holds was not created for root.
+// strays finds processes in root's container that hold a pipe or terminal that was created for root, such as orphans
+// that lead their own sessions. A pipe or terminal that an older process also holds was not created for root.
 func strays(root Process, container string, all []procfs.ProcStat) []Process {
 	if container == "" {
 		return nil

@@ -107,7 +107,7 @@ func (p Process) Wait(ctx context.Context) error {
 	}
 	f := os.NewFile(uintptr(fd), "pidfd")
 	defer f.Close()
-	if f.SetReadDeadline(time.Time{}) != nil || !p.Alive() { // the poller does not support it, or the pid was reused
+	if f.SetReadDeadline(time.Time{}) != nil || !p.Alive() { // the poller does not support pidfds, or the pid was reused
 		return p.poll(ctx)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = f.SetReadDeadline(time.Unix(1, 0)) })
