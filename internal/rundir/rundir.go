@@ -49,8 +49,9 @@ type Dir struct {
 	lock *os.File
 }
 
-// Base creates and returns the base directory: /run/crishim for root if writable, else crishim in $XDG_RUNTIME_DIR,
-// else /tmp/crishim-UID. $TMPDIR is not used, because it may be too long for a socket or writable for others. A nil
+// Base creates and returns the base directory: /run/crishim for root, or crishim in $XDG_RUNTIME_DIR for other users.
+// The fallback is /tmp/crishim-UID, if /run/crishim is not writable or $XDG_RUNTIME_DIR is not a directory that only
+// the user can write to. $TMPDIR is not used, because it may be too long for a socket or writable for others. A nil
 // lookup is an empty environment.
 func Base(lookup func(string) (string, bool)) (string, error) {
 	uid := os.Geteuid()
@@ -216,7 +217,7 @@ func (d *Dir) empty(sub string) error {
 }
 
 // Sweep removes the directories of this user's killed commands after finish has succeeded for them. Errors are ignored,
-// because nothing depends on it.
+// because no command needs the removal to succeed.
 func Sweep(base string, kind Kind, finish func(dir string) error) {
 	entries, err := os.ReadDir(base)
 	if err != nil {
