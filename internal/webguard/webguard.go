@@ -1,5 +1,6 @@
 // Package webguard protects local HTTP servers without a password from web pages. A page in a local browser can send
-// requests to loopback. Its Origin header identifies it. With DNS rebinding, the Host header does.
+// requests to loopback. The Origin header reveals requests from other sites. After DNS rebinding the origin looks like
+// the server itself, but the Host header has the site's name.
 package webguard
 
 import (
@@ -36,8 +37,8 @@ func CheckOrigin(r *http.Request) error {
 	return nil
 }
 
-// isHere reports whether a Host header names this machine. It ignores the port, because a kubelet forwards its client's
-// header.
+// isHere reports whether a Host header names this machine. It ignores the port: a kubelet forwards the Host header of
+// its own client, which has the kubelet's port.
 func isHere(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
