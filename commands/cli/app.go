@@ -24,7 +24,7 @@ func NewApp(p *Process, compat bool, groups []Group) *App {
 	app.App = &urfave.App{
 		Name:                      "crishim",
 		HelpName:                  "crishim",
-		Usage:                     "debug containers and pods through CRI, with or without a CRI runtime",
+		Usage:                     "Debug containers and pods through CRI, with or without a CRI runtime",
 		UsageText:                 "[global options] COMMAND [options] [arguments]",
 		Flags:                     append(app.globalFlags(), helpFlag()),
 		Before:                    app.readGlobals,
@@ -106,7 +106,7 @@ func (app *App) act(c *urfave.Context, v *Verb) error {
 
 // helpFlag returns a new --help flag for each command. urfave's own flag is a package variable, so two command lines in
 // one process would race on it.
-func helpFlag() urfave.Flag { return BoolFlag(new(bool), "help", "show help", "h") }
+func helpFlag() urfave.Flag { return BoolFlag(new(bool), "help", "Show help", "h") }
 
 // Table returns the flags and verbs of the program for argv.
 func (app *App) Table() *argv.Program {

@@ -145,7 +145,7 @@ func (c *completer) candidates(ctx context.Context) []candidate {
 }
 
 func (c *completer) verbs() []candidate {
-	out := []candidate{{"help", "show help for a command"}}
+	out := []candidate{{"help", "Show help for a command"}}
 	for _, group := range c.app.groups {
 		for _, e := range group.Verbs {
 			out = append(out, candidate{e.Names[0], e.Build(c.app.in).Usage})
@@ -157,7 +157,7 @@ func (c *completer) verbs() []candidate {
 // flags returns the flags of the verb in every form, and the long form of the global flags, which may also follow the
 // verb.
 func (c *completer) flags() []candidate {
-	out := []candidate{{"--help", "show help"}}
+	out := []candidate{{"--help", "Show help"}}
 	add := func(flags []urfave.Flag, short bool) {
 		for _, f := range flags {
 			if !IsVisible(f) {

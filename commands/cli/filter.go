@@ -36,39 +36,39 @@ type Filter struct {
 }
 
 // flags returns the flags that containers and pods share.
-func (f *Filter) flags(in *Invocation, things string, states ...string) []urfave.Flag {
+func (f *Filter) flags(in *Invocation, states ...string) []urfave.Flag {
 	last, namespace := []string{}, []string{"n"}
 	if in.Compat {
 		last, namespace = namespace, last // crictl's -n is --last
 	}
 	return []urfave.Flag{
-		Typed(&f.Name, ParsePattern, "name", things+" whose name matches `REGEX`"),
-		Typed(&f.namespace, ParsePattern, "namespace", things+" in namespaces that match `REGEX`; -n NAME is one"),
+		Typed(&f.Name, ParsePattern, "name", "Filter by names that match `REGEX`"),
+		Typed(&f.namespace, ParsePattern, "namespace", "Filter by namespaces that match `REGEX`; -n NAME matches exactly"),
 		stringFlag{&urfave.StringFlag{Name: "in-namespace", Aliases: namespace, Hidden: true, Destination: &f.In.Namespace}},
-		WordFlag(&f.State, states, "state", things+" in `STATE`: "+strings.Join(states, ", "), "s"),
-		f.LabelFlag(things),
+		WordFlag(&f.State, states, "state", "Filter by `STATE`: "+strings.Join(states, ", "), "s"),
+		f.LabelFlag(),
 		SelectorFlag(&f.Selector),
-		BoolFlag(&f.latest, "latest", "only the newest, whatever its state", "l"),
-		IntFlag(&f.last, "last", "only the `N` newest, whatever their state", last...),
+		BoolFlag(&f.latest, "latest", "Select only the newest, in any state", "l"),
+		IntFlag(&f.last, "last", "Select only the `N` newest, in any state", last...),
 	}
 }
 
 // ContainerFlags returns the flags of verbs that choose containers.
 func (f *Filter) ContainerFlags(in *Invocation) []urfave.Flag {
-	return append(f.flags(in, "containers", "created", "running", "exited", "unknown"),
-		StringFlag(&f.pod, "pod", "containers of `POD`: name, namespace/name or id", "p"),
-		StringFlag(&f.image, "image", "containers made from `IMAGE`"),
-		BoolFlag(&f.All, "all", "containers in every state, not only running ones", "a"),
+	return append(f.flags(in, "created", "running", "exited", "unknown"),
+		StringFlag(&f.pod, "pod", "Filter by `POD`: name, namespace/name or ID", "p"),
+		StringFlag(&f.image, "image", "Filter by container `IMAGE`"),
+		BoolFlag(&f.All, "all", "Include containers in every state, not only running ones", "a"),
 	)
 }
 
 // PodFlags returns the flags of verbs that choose pods.
 func (f *Filter) PodFlags(in *Invocation) []urfave.Flag {
-	return f.flags(in, "pods", "ready", "notready")
+	return f.flags(in, "ready", "notready")
 }
 
-func (f *Filter) LabelFlag(things string) urfave.Flag {
-	flag := NewTyped(f.addLabel, "label", things+" with the label `KEY=VALUE`, or KEY for any value; several must all match", nil)
+func (f *Filter) LabelFlag() urfave.Flag {
+	flag := NewTyped(f.addLabel, "label", "Filter by label `KEY=VALUE`, or KEY for any value; several must all match", nil)
 	flag.Repeated = true
 	return flag
 }
@@ -83,7 +83,7 @@ func (f *Filter) addLabel(text string) error {
 }
 
 // DockerFlag returns docker's --filter.
-func (f *Filter) DockerFlag(things string, states ...string) urfave.Flag {
+func (f *Filter) DockerFlag(states ...string) urfave.Flag {
 	flag := NewTyped(func(text string) (err error) {
 		key, value, _ := strings.Cut(text, "=")
 		switch key {
@@ -105,7 +105,7 @@ func (f *Filter) DockerFlag(things string, states ...string) urfave.Flag {
 			err = errors.New("must be id=ID, name=REGEX, label=KEY[=VALUE], status=STATE, ancestor=IMAGE or pod=POD")
 		}
 		return err
-	}, "filter", things+" for which docker's `KEY=VALUE` holds: id, name, label, status, ancestor, pod", []string{"f"})
+	}, "filter", "Filter by condition `KEY=VALUE`, as in docker: id, name, label, status, ancestor, pod", []string{"f"})
 	flag.Repeated = true
 	return flag
 }
@@ -119,7 +119,7 @@ func SelectorFlag(to *client.Selector, aliases ...string) urfave.Flag {
 			err = WithHint(errors.New(syntax.Reason), "%s", syntax.Hint())
 		}
 		return selector, err
-	}, "selector", "filter by labels with `EXPRESSION`: app=web,tier!=db,env in (a,b),!old", aliases...)
+	}, "selector", "Filter by label query `SELECTOR`: app=web,tier!=db,env in (a,b),!old", aliases...)
 }
 
 // Given reports whether a flag restricts the objects. The id and the namespace of -n do not count.

@@ -35,7 +35,7 @@ type ImageFilter struct {
 
 // Flag returns --filter of images.
 func (f *ImageFilter) Flag() urfave.Flag {
-	return ListFlag(&f.keys, parseImageFilter, "filter", "only images for which `KEY=VALUE` holds", "f")
+	return ListFlag(&f.keys, parseImageFilter, "filter", "Filter by condition `KEY=VALUE`", "f")
 }
 
 // PruneFlag returns --filter of rmi.
@@ -49,7 +49,7 @@ func (f *ImageFilter) PruneFlag() urfave.Flag {
 			return imageFilter{}, fmt.Errorf("must be %s=KEY or %[1]s=KEY=VALUE", key)
 		}
 		return imageFilter{key: key, value: value, label: true}, nil
-	}, "filter", "with --prune: only images for which `KEY=VALUE` holds")
+	}, "filter", "With --prune: filter by condition `KEY=VALUE`")
 }
 
 // Given reports whether there is a filter of images.

@@ -25,12 +25,12 @@ type Scope struct {
 func (w *Scope) Given() bool { return w.Namespace != "" || w.Container != "" }
 
 func (w *Scope) NamespaceFlag() urfave.Flag {
-	return StringFlag(&w.Namespace, "namespace", "look in `NAMESPACE` only", "n")
+	return StringFlag(&w.Namespace, "namespace", "Look only in `NAMESPACE`", "n")
 }
 
 func (w *Scope) ContainerFlag() urfave.Flag {
 	w.hasContainer = true
-	return StringFlag(&w.Container, "container", "container `NAME` of the pod", "c")
+	return StringFlag(&w.Container, "container", "Select container `NAME` of the pod", "c")
 }
 
 // InNamespace returns ref with the namespace, unless ref has a namespace itself.

@@ -141,7 +141,7 @@ func RemoveOwnLogs(conn *client.Conn, m *runtimeapi.PodSandboxMetadata) error {
 
 // CancelFlag returns --cancel-timeout.
 func CancelFlag(to *time.Duration) urfave.Flag {
-	return DurationFlag(to, "cancel-timeout", "timeout of each request: 5, 5s, 1m", "T")
+	return DurationFlag(to, "cancel-timeout", "Timeout of each request: 5, 5s, 1m", "T")
 }
 
 // CancelTimeout replaces the usual time limit of a request with --cancel-timeout.
@@ -149,7 +149,7 @@ func CancelTimeout(d time.Duration) grpc.CallOption { return client.Timeout(d, "
 
 // DryRunFlag returns --dry-run of the verbs that send one request.
 func DryRunFlag(to *bool) urfave.Flag {
-	return BoolFlag(to, "dry-run", "print the request instead of sending it")
+	return BoolFlag(to, "dry-run", "Print the request instead of sending it")
 }
 
 // PrintRequest prints requests in the form of configuration files.

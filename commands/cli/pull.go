@@ -39,20 +39,20 @@ type PullOptions struct {
 // Flags returns the flags about registries.
 func (o *PullOptions) Flags() []urfave.Flag {
 	return append([]urfave.Flag{
-		StringFlag(&o.creds, "creds", "`USER[:PASSWORD]` for the registry (env CRICTL_CREDS)"),
-		StringFlag(&o.encoded, "auth", "`BASE64` of user:password for the registry (env CRICTL_AUTH)"),
-		StringFlag(&o.User, "username", "`USER` for the registry; the password is asked for", "u"),
-		BoolFlag(&o.fromStdin, "password-stdin", "read the password from standard input"),
-		StringFlag(&o.authFile, "authfile", "read credentials from `FILE` instead of ~/.docker/config.json"),
-		DurationFlag(&o.timeout, "pull-timeout", "timeout of a pull: 90, 90s, 5m (env CRICTL_PULL_TIMEOUT, default no limit)", "pt"),
+		StringFlag(&o.creds, "creds", "Log in to the registry as `USER[:PASSWORD]` (env CRICTL_CREDS)"),
+		StringFlag(&o.encoded, "auth", "Log in to the registry with `BASE64`, the encoded user:password (env CRICTL_AUTH)"),
+		StringFlag(&o.User, "username", "Log in to the registry as `USER`, and ask for the password", "u"),
+		BoolFlag(&o.fromStdin, "password-stdin", "Read the password from stdin"),
+		StringFlag(&o.authFile, "authfile", "Read credentials from `FILE` instead of ~/.docker/config.json"),
+		DurationFlag(&o.timeout, "pull-timeout", "Timeout of a pull: 90, 90s, 5m (env CRICTL_PULL_TIMEOUT, default no limit)", "pt"),
 	}, o.plugins.Flags()...)
 }
 
 // ChoiceFlags returns --with-pull and --no-pull, which override the default in the config file.
 func (o *PullOptions) ChoiceFlags() []urfave.Flag {
 	return []urfave.Flag{
-		BoolFlag(&o.With, "with-pull", "pull the image first"),
-		BoolFlag(&o.without, "no-pull", "do not pull the image"),
+		BoolFlag(&o.With, "with-pull", "Pull the image first"),
+		BoolFlag(&o.without, "no-pull", "Do not pull the image"),
 	}
 }
 
@@ -85,8 +85,8 @@ type CredentialPlugins struct {
 // Flags returns the flags.
 func (p *CredentialPlugins) Flags() []urfave.Flag {
 	return []urfave.Flag{
-		StringFlag(&p.config, "image-credential-provider-config", "ask the kubelet's credential plugins of `FILE` for the registry's credentials"),
-		StringFlag(&p.dir, "image-credential-provider-bin-dir", "find credential plugins in `DIR`"),
+		StringFlag(&p.config, "image-credential-provider-config", "Get registry credentials from the kubelet credential plugins that `FILE` configures"),
+		StringFlag(&p.dir, "image-credential-provider-bin-dir", "Look for credential plugins in `DIR`"),
 	}
 }
 

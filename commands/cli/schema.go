@@ -16,8 +16,8 @@ import (
 func NewSchema(verb, kind string) Entry {
 	var pod, container bool
 	c := &Verb{
-		Usage:       "print the JSON schema of the configuration",
-		Description: WithExamples("The schema that editors check such a file with.", "crishim "+verb+" jsonschema"),
+		Usage:       "Print the JSON schema of the configuration",
+		Description: WithExamples("Prints the JSON schema with which editors check a configuration file.", "crishim "+verb+" jsonschema"),
 		Check: func(in *Invocation, c *urfave.Context) error {
 			pod = pod || kind == "pod"
 			if !pod && !container {
@@ -46,8 +46,8 @@ func NewSchema(verb, kind string) Entry {
 	}
 	if kind == "container" {
 		c.Flags = []urfave.Flag{
-			BoolFlag(&pod, "pod-config", "the pod's configuration", "p", "pod"),
-			BoolFlag(&container, "container-config", "the container's configuration (default)", "c", "container"),
+			BoolFlag(&pod, "pod-config", "Print the schema of the pod configuration", "p", "pod"),
+			BoolFlag(&container, "container-config", "Print the schema of the container configuration (default)", "c", "container"),
 		}
 	}
 	return Entry{Names: []string{"jsonschema", "js"}, Build: func(*Invocation) *Verb { return c }}

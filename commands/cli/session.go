@@ -26,11 +26,11 @@ type SessionOptions struct {
 func (s *SessionOptions) TransportFlags() []urfave.Flag {
 	s.Options.Transport = stream.TransportAuto
 	return []urfave.Flag{
-		chosen(&s.Options.Transport, []string{"spdy", "websocket"}, "transport", "streaming `PROTOCOL`: spdy, websocket, auto", "r"),
-		StringFlag(&s.Options.TLS.CA, "tls-ca", "verify the streaming server with the CA in `FILE`"),
-		StringFlag(&s.Options.TLS.Cert, "tls-cert", "client certificate `FILE` for the streaming server"),
-		StringFlag(&s.Options.TLS.Key, "tls-key", "`FILE` with the key of --tls-cert"),
-		StringFlag(&s.Options.TLS.ServerName, "tls-server-name", "`NAME` expected in the streaming server's certificate", "tls-sni"),
+		chosen(&s.Options.Transport, []string{"spdy", "websocket"}, "transport", "Use streaming `PROTOCOL`: spdy, websocket, auto", "r"),
+		StringFlag(&s.Options.TLS.CA, "tls-ca", "Verify the streaming server with the CA in `FILE`"),
+		StringFlag(&s.Options.TLS.Cert, "tls-cert", "Present the client certificate in `FILE` to the streaming server"),
+		StringFlag(&s.Options.TLS.Key, "tls-key", "Use the private key in `FILE` for --tls-cert"),
+		StringFlag(&s.Options.TLS.ServerName, "tls-server-name", "Expect `NAME` in the streaming server's certificate", "tls-sni"),
 	}
 }
 
@@ -38,9 +38,9 @@ func (s *SessionOptions) TransportFlags() []urfave.Flag {
 func (s *SessionOptions) Flags() []urfave.Flag {
 	s.Options.DetachKeys = stream.DefaultDetachKeys
 	return append(s.TransportFlags(),
-		BoolFlag(&s.Stdin, "stdin", "pass stdin to the container", "i", "interactive"),
-		BoolFlag(&s.TTY, "tty", "allocate a terminal", "t"),
-		StringFlag(&s.Options.DetachKeys, "detach-keys", "`KEYS` that end the session and leave the container alone; empty for none"),
+		BoolFlag(&s.Stdin, "stdin", "Pass stdin to the container", "i", "interactive"),
+		BoolFlag(&s.TTY, "tty", "Allocate a pseudo-TTY", "t"),
+		StringFlag(&s.Options.DetachKeys, "detach-keys", "Override the key sequence for detaching from the container: `KEYS`, or empty for none"),
 	)
 }
 

@@ -32,13 +32,13 @@ type StatsOptions struct {
 // Flags returns the flags of both stats verbs.
 func (o *StatsOptions) Flags(columns output.Columns) []urfave.Flag {
 	o.seconds = 1
-	return append(o.View.ListFlags(columns),
-		StringFlag(&o.Filter.ID, "id", "only the one whose id begins with `ID`"),
-		o.Filter.LabelFlag("only those"),
+	return append(o.View.ListFlags(columns, "IDs"),
+		StringFlag(&o.Filter.ID, "id", "Filter by the beginning of the `ID`"),
+		o.Filter.LabelFlag(),
 		SelectorFlag(&o.Filter.Selector, "l"),
 		o.Filter.In.NamespaceFlag(),
-		IntFlag(&o.seconds, "seconds", "`SECONDS` between two samples", "s"),
-		BoolFlag(&o.watch, "watch", "refresh until interrupted", "w"),
+		IntFlag(&o.seconds, "seconds", "Wait `SECONDS` between two samples", "s"),
+		BoolFlag(&o.watch, "watch", "Refresh until interrupted", "w"),
 	)
 }
 

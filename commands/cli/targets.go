@@ -34,7 +34,7 @@ func (t *Targets) NamespaceFlag() urfave.Flag { return t.In.NamespaceFlag() }
 
 // DryRunFlag returns --dry-run of the verbs that change many things.
 func (t *Targets) DryRunFlag(done string) urfave.Flag {
-	return BoolFlag(&t.dryRun, "dry-run", "print what would be "+done)
+	return BoolFlag(&t.dryRun, "dry-run", "Print what would be "+done)
 }
 
 // DryRun reports whether changes are only shown.
@@ -51,7 +51,7 @@ func AttemptFlag(to **uint32) urfave.Flag {
 		}
 		attempt := uint32(n)
 		return &attempt, nil
-	}, "attempt", "attempt `N` of the container instead of the newest")
+	}, "attempt", "Use attempt `N` of the container instead of the newest")
 }
 
 // listed reports whether --all or --selector chooses the targets, instead of arguments.

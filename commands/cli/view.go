@@ -26,8 +26,8 @@ type View struct {
 // Flags returns the flags of a verb that shows one object.
 func (v *View) Flags() []urfave.Flag {
 	return []urfave.Flag{
-		chosen(&v.FormatFlag, strings.Split(strings.ReplaceAll(output.FormatNames(), "TEMPLATE", ""), "|"), "output", "print as `FORMAT`: "+strings.ReplaceAll(output.FormatNames(), "|", ", "), "o"),
-		StringFlag(&v.template, "template", "print by the Go `TEMPLATE`, as -o go-template=TEMPLATE"),
+		chosen(&v.FormatFlag, strings.Split(strings.ReplaceAll(output.FormatNames(), "TEMPLATE", ""), "|"), "output", "Print as `FORMAT`: "+strings.ReplaceAll(output.FormatNames(), "|", ", "), "o"),
+		StringFlag(&v.template, "template", "Print with the Go `TEMPLATE`, same as -o go-template=TEMPLATE"),
 	}
 }
 
@@ -35,28 +35,28 @@ func (v *View) Flags() []urfave.Flag {
 func (v *View) TableFlags(columns output.Columns) []urfave.Flag {
 	v.columns = columns
 	return append(v.Flags(),
-		BoolFlag(&v.NoTrunc, "no-trunc", "print ids and digests in full"),
-		BoolFlag(&v.NoHeaders, "no-headers", "omit the line of column names"),
-		chosen(&v.names, columns, "columns", "show these `COLUMNS`, separated by commas: "+columns.String()),
+		BoolFlag(&v.NoTrunc, "no-trunc", "Print IDs and digests in full"),
+		BoolFlag(&v.NoHeaders, "no-headers", "Do not print column headers"),
+		chosen(&v.names, columns, "columns", "Show these `COLUMNS`, separated by commas: "+columns.String()),
 	)
 }
 
-// ListFlags returns the flags of a verb that shows a list with these columns.
-func (v *View) ListFlags(columns output.Columns) []urfave.Flag {
+// ListFlags returns the flags of a verb that shows a list with these columns. With --quiet it prints only the identity.
+func (v *View) ListFlags(columns output.Columns, identity string) []urfave.Flag {
 	return append(v.TableFlags(columns),
-		BoolFlag(&v.Quiet, "quiet", "print ids only", "q"),
+		BoolFlag(&v.Quiet, "quiet", "Print only "+identity, "q"),
 		SortFlag(v),
 	)
 }
 
 // SortFlag returns --sort of a table.
 func SortFlag(v *View) urfave.Flag {
-	return chosen(&v.Sort, v.columns, "sort", "sort by `COLUMN`; -COLUMN sorts downwards")
+	return chosen(&v.Sort, v.columns, "sort", "Sort by `COLUMN`, or in descending order by -COLUMN")
 }
 
 // WideFlag returns crictl's -v.
 func (v *View) WideFlag() urfave.Flag {
-	return BoolFlag(&v.wide, "verbose", "more columns, as -o wide", "v")
+	return BoolFlag(&v.wide, "verbose", "Show more columns, same as -o wide", "v")
 }
 
 // Check validates the flags and sets v.Options. With several nodes it also sets in.merged.
@@ -164,7 +164,7 @@ func ShowEach[T, R any](p *Printer, v View, show func(io.Writer, []R, output.Opt
 
 // DetailsFlag returns --quiet of the inspect verbs.
 func DetailsFlag(quiet *bool) urfave.Flag {
-	return BoolFlag(quiet, "quiet", "leave out the runtime's own details", "q")
+	return BoolFlag(quiet, "quiet", "Omit the runtime's own details", "q")
 }
 
 // checkEventsFormat returns crictl's error if crictl does not support the format for events.

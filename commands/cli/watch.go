@@ -13,7 +13,7 @@ import (
 
 // WatchFlag returns --watch of the verbs that list.
 func WatchFlag(to *bool) urfave.Flag {
-	return BoolFlag(to, "watch", "after the list, print what changes until interrupted", "w")
+	return BoolFlag(to, "watch", "Keep printing changes after the list until interrupted", "w")
 }
 
 const (

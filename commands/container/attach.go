@@ -22,11 +22,11 @@ type attachOptions struct {
 func NewAttach(in *cli.Invocation) *cli.Verb {
 	o := &attachOptions{}
 	return &cli.Verb{
-		Usage:     "attach to a running container",
+		Usage:     "Attach to a running container",
 		ArgsUsage: "CONTAINER",
 		Args:      cli.First(cli.CompleteContainers("running"), nil),
-		Description: cli.WithExamples("The container by name, pod/container, pod or id. When it ends, so does attach, with its status.\n"+
-			"-it needs a container that was created with stdin and tty.",
+		Description: cli.WithExamples("Attaches to a container, given by name, pod/container, pod or ID. When the container ends, attach exits with its status.\n"+
+			"-it needs a container that was created with stdin and a TTY.",
 			"crishim attach web", "crishim attach -it shell", "crishim attach -it --detach-keys ctrl-x shell"),
 		Flags: append(o.session.Flags(), o.in.ContainerFlag(), o.in.NamespaceFlag()),
 		Check: o.check,

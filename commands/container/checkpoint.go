@@ -19,12 +19,12 @@ type checkpointOptions struct {
 func NewCheckpoint(in *cli.Invocation) *cli.Verb {
 	o := &checkpointOptions{}
 	return &cli.Verb{
-		Usage:     "checkpoint a running container",
+		Usage:     "Checkpoint a running container",
 		ArgsUsage: "CONTAINER...",
 		Args:      cli.CompleteContainers(),
-		Description: cli.WithExamples("Asks the runtime for an archive of the container's memory and files. Needs a runtime with CRIU; the embedded shim has none.",
+		Description: cli.WithExamples("Asks the runtime to write the memory and files of a container to an archive. The runtime needs CRIU; crishim's dockershim does not support checkpoints.",
 			"crishim checkpoint --export /tmp/web.tar web"),
-		Flags: []urfave.Flag{cli.StringFlag(&o.export, "export", "write the archive to `FILE`, an absolute path on the runtime's host", "e"), o.in.NamespaceFlag()},
+		Flags: []urfave.Flag{cli.StringFlag(&o.export, "export", "Write the archive to `FILE`, an absolute path on the node", "e"), o.in.NamespaceFlag()},
 		Check: o.check,
 		RunOn: o.run,
 	}

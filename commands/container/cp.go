@@ -38,20 +38,20 @@ type cpOptions struct {
 func NewCp(in *cli.Invocation) *cli.Verb {
 	o := &cpOptions{stdin: in.In}
 	return &cli.Verb{
-		Usage:     "copy files between a container and the local filesystem",
+		Usage:     "Copy files between a container and the local filesystem",
 		ArgsUsage: "CONTAINER:PATH|PATH|- CONTAINER:PATH|PATH|-",
 		Args:      cli.AnyOf(cli.CompleteContainers(), cli.CompleteFiles),
-		Description: cli.WithExamples("One side is a container's. As with docker cp: into a directory that exists, else under the new name; PATH/. is\n"+
-			"the contents of a directory; - is a tar stream. On Docker the container may be stopped. On other runtimes it must be running,\n"+
-			"and have a tar unless crishim is root on its machine.\n\n"+
-			"Holes of sparse files stay holes here. Devices, FIFOs and sockets are skipped with a warning; setuid, setgid and sticky bits are\n"+
-			"dropped. A copy ends before the disk is full, and replaces a file here only when the new one is whole.",
+		Description: cli.WithExamples("Copies files from or to a container. As with docker cp, the copy goes into the destination if it is a directory, else it gets that\n"+
+			"name; PATH/. stands for the contents of a directory, and - for a tar stream on stdin or stdout. On Docker, the container may be stopped.\n"+
+			"On other runtimes it must be running, and must contain tar unless crishim runs as root on its node.\n\n"+
+			"Local copies keep the holes of sparse files, but no setuid, setgid and sticky bits. Devices, FIFOs and sockets are skipped with a\n"+
+			"warning. A copy stops before the local disk is full, and replaces a local file only when the new one is complete.",
 			"crishim cp web:/etc/hosts .", "crishim cp page.html web:/www/index.html", "crishim cp web:/var/log - | tar -tv",
 			"tar -c . | crishim cp - web:/data"),
 		Flags: append(o.session.TransportFlags(),
 			o.in.ContainerFlag(), o.in.NamespaceFlag(),
-			cli.BoolFlag(&o.owner, "archive", "keep owner and group", "a"),
-			cli.BoolFlag(&o.quiet, "quiet", "do not print which files are skipped", "q"),
+			cli.BoolFlag(&o.owner, "archive", "Keep owner and group", "a"),
+			cli.BoolFlag(&o.quiet, "quiet", "Do not print which files are skipped", "q"),
 		),
 		Check: o.check,
 		RunOn: o.run,

@@ -33,10 +33,10 @@ type createOptions struct {
 func NewCreate(in *cli.Invocation) *cli.Verb {
 	o := &createOptions{}
 	return &cli.Verb{
-		Usage:     "create a container in a pod",
+		Usage:     "Create a container in a pod",
 		ArgsUsage: "POD CONTAINER-CONFIG [POD-CONFIG]",
 		Args:      cli.First(cli.CompletePods, cli.CompleteFiles),
-		Description: cli.WithExamples("Creates a container from a configuration in JSON or YAML, - for standard input, and prints its id. Without POD-CONFIG the runtime is asked for the pod's configuration. Without metadata.attempt the container is the next attempt after those of its name that have ended in the pod.",
+		Description: cli.WithExamples("Creates a container from a configuration in JSON or YAML (- for stdin) and prints its ID. Without POD-CONFIG, the runtime is asked for the pod's configuration. Without metadata.attempt, the container is the next attempt after the ended containers of the same name in the pod.",
 			"crishim create web container.json pod.json", "crishim create web container.yaml", "crishim create --with-pull web - < container.json"),
 		Subcommands: []cli.Entry{cli.NewSchema("create", "container")},
 		Flags:       slices.Concat(o.pull.Flags(), o.pull.ChoiceFlags(), []urfave.Flag{cli.CancelFlag(&o.cancel), cli.DryRunFlag(&o.dryRun)}),

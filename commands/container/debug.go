@@ -35,27 +35,27 @@ type debugOptions struct {
 // the target's processes and, through them, the target's files.
 func NewDebug(in *cli.Invocation) *cli.Verb {
 	o := &debugOptions{image: debugImage, profile: "general"}
-	image := cli.Typed(&o.image, cli.NotEmpty, "image", "debug with `IMAGE`, which is pulled if it is missing")
+	image := cli.Typed(&o.image, cli.NotEmpty, "image", "Debug with `IMAGE`, which is pulled if it is missing")
 	image.DefaultText = debugImage
 	return &cli.Verb{
-		Usage:     "debug a container with the tools of another image",
+		Usage:     "Debug a container with the tools of another image",
 		ArgsUsage: "CONTAINER [COMMAND [ARG...]]",
 		Args:      cli.First(cli.CompleteContainers("running"), cli.CompleteFiles),
 		Description: cli.WithExamples("Creates a container in the same pod that shares the target's network and processes, runs the command or a\n"+
-			"shell in it and removes it afterwards. The target's files are below /proc/PID/root of its processes, which is\n"+
-			"/proc/1/root unless the pod shares its processes. The image needs sh.\n"+
-			"--copy-to runs the command in a copy of a container that cannot run or has ended: a pod of its own with the same\n"+
-			"environment, mounts and security, the same image unless --image is given, and no ports of the host.",
+			"shell in it and removes it afterwards. The target's files are below /proc/PID/root of its processes: /proc/1/root\n"+
+			"unless the pod shares its processes. The image needs sh.\n"+
+			"--copy-to runs the command in a copy of a container that cannot run or has ended. The copy has a new pod, the same\n"+
+			"environment, mounts and security settings, the same image unless --image is given, and publishes no host ports.",
 			"crishim debug web", "crishim debug --image alpine:3 web", "crishim debug web ps", "crishim debug --profile net web netstat -tln",
 			"crishim debug --copy-to web-debug web"),
 		Flags: slices.Concat([]urfave.Flag{
 			image,
 			o.exec.in.ContainerFlag(),
 			o.exec.in.NamespaceFlag(),
-			cli.WordFlag(&o.profile, []string{"general", "net", "sys"}, "profile", "debugging `PROFILE`: general (trace processes), net (configure the network), sys (mount and other administration too)"),
-			envFlag(in.LookupEnv, &o.env, "set the environment variable `NAME=VALUE`"),
-			cli.StringFlag(&o.copyTo, "copy-to", "run in a copy of the container, in a new pod called `NAME`"),
-			cli.BoolFlag(&o.keep, "keep", "keep the debug container"),
+			cli.WordFlag(&o.profile, []string{"general", "net", "sys"}, "profile", "Use debugging `PROFILE`: general (trace processes), net (configure the network), sys (mount and administer the system)"),
+			envFlag(in.LookupEnv, &o.env, "Set the environment variable `NAME=VALUE`"),
+			cli.StringFlag(&o.copyTo, "copy-to", "Debug a copy of the container in a new pod called `NAME`"),
+			cli.BoolFlag(&o.keep, "keep", "Keep the debug container"),
 		}, o.exec.session.Flags(), cli.WithoutFlags(o.pull.Flags(), "username")),
 		Check: o.check,
 		RunOn: o.run,

@@ -32,11 +32,11 @@ type diffOptions struct {
 func NewDiff(in *cli.Invocation) *cli.Verb {
 	o := &diffOptions{}
 	return &cli.Verb{
-		Usage:     "list what a container has changed in the files of its image",
+		Usage:     "List changes to files of a container since its creation",
 		ArgsUsage: "CONTAINER",
 		Args:      cli.First(cli.CompleteContainers(), nil),
-		Description: cli.WithExamples("One line for each file or directory that was added (A), changed (C) or deleted (D). The container need not run. Works on Docker, and on\n"+
-			"containerd as root of its machine; not on other runtimes.",
+		Description: cli.WithExamples("Prints one line for each file or directory that was added (A), changed (C) or deleted (D). The container does not need to run.\n"+
+			"Works on Docker, and as root on a node with containerd; not on other runtimes.",
 			"crishim diff web", "crishim diff web | grep ^D"),
 		Flags: []urfave.Flag{o.in.NamespaceFlag()},
 		Check: o.check,

@@ -25,13 +25,13 @@ type eventsOptions struct {
 func NewEvents(in *cli.Invocation) *cli.Verb {
 	o := &eventsOptions{}
 	return &cli.Verb{
-		Usage: "stream events of containers",
-		Description: cli.WithExamples("One line per event on a terminal and with -o table, else one document. Runs until it is interrupted or the runtime ends, with --until only to that time. Docker remembers its last few hundred events, which --since shows first.",
-			"crishim events -o table", "crishim events -o table --columns time,event,name,exit", "crishim events --pod web -o jsonl"),
+		Usage: "Stream events of containers",
+		Description: cli.WithExamples("Prints each event as a line on a terminal or with -o table, else as a document. Runs until it is interrupted or the runtime ends, or with --until up to that time. Docker remembers its last few hundred events, which --since shows first.",
+			"crishim events -o table", "crishim events -o table --columns time,event,name,exit", "crishim events --pod web -o jsonl", "crishim events --since 10m"),
 		Flags: append(o.view.TableFlags(output.EventColumns),
-			cli.StringFlag(&o.pod, "pod", "show only events of `POD`: name, namespace/name or id", "p"),
-			cli.Typed(&o.since, func(text string) (time.Time, error) { return parseTime(in.Now(), text) }, "since", "show first what the engine remembers since `TIME`: 5m ago, 2026-01-02T15:04:05Z, seconds since 1970"),
-			cli.Typed(&o.until, func(text string) (time.Time, error) { return parseTime(in.Now(), text) }, "until", "with --since: end with what was before `TIME`; 0s is now")),
+			cli.StringFlag(&o.pod, "pod", "Filter by `POD`: name, namespace/name or ID", "p"),
+			cli.Typed(&o.since, func(text string) (time.Time, error) { return parseTime(in.Now(), text) }, "since", "Show past events since `TIME` first: a duration such as 5m, a time such as 2026-01-02T15:04:05Z, or seconds since 1970"),
+			cli.Typed(&o.until, func(text string) (time.Time, error) { return parseTime(in.Now(), text) }, "until", "With --since: show only events before `TIME` and exit; 0s is now")),
 		Check: o.check,
 		RunOn: o.run,
 	}

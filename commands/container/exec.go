@@ -43,24 +43,25 @@ type execOptions struct {
 func NewExec(in *cli.Invocation) *cli.Verb {
 	o := &execOptions{}
 	return &cli.Verb{
-		Usage:     "run a command in running containers",
-		ArgsUsage: "[CONTAINER] [COMMAND [ARG...]]",
+		Usage:     "Run a command in running containers",
+		ArgsUsage: "CONTAINER [COMMAND [ARG...]]",
 		Args:      cli.First(cli.CompleteContainers("running"), cli.CompleteFiles),
-		Description: cli.WithExamples("The container by name, pod/container, pod or id, or all that the filters choose, one after the other.\n"+
-			"Without a command it opens a shell, if there is a terminal or --stdin. The exit status is the command's; 125 is crishim's own failure,\n"+
-			"126 a command that cannot be run, 127 one that is not found.",
-			"crishim exec web ls -l /", "crishim exec -it web sh", "crishim exec web -c web -- ls /", "crishim exec --sync web cat /etc/hostname",
+		Description: cli.WithExamples("Runs a command in a container, given by name, pod/container, pod or ID. With filters in place of CONTAINER, runs it in all containers that\n"+
+			"the filters choose, one after the other.\n"+
+			"Without a command, exec opens a shell if there is a terminal or --stdin. The exit status is the command's. 125 means that crishim failed,\n"+
+			"126 that the command cannot be run, 127 that it was not found.",
+			"crishim exec web ls -l /", "crishim exec -it web sh", "crishim exec web -- date", "crishim exec web -c web -- ls /", "crishim exec --sync web cat /etc/hostname",
 			"crishim exec --name '^web' --parallel uptime"),
 		Flags: slices.Concat([]urfave.Flag{
-			cli.BoolFlag(&o.sync, "sync", "use the runtime's ExecSync instead of a stream", "s"),
-			cli.DurationFlag(&o.timeout, "timeout", "timeout of the command: 5, 5s, 1m"),
-			cli.ListFlag(&o.process.Env, parseVariable, "env", "set the environment variable `NAME=VALUE` (crishim's dockershim only)"),
-			cli.Typed(&o.process.WorkingDir, parseDirectory, "workdir", "run in `DIRECTORY` (crishim's dockershim only)", "w"),
-			cli.StringFlag(&o.process.User, "user", "run as `USER[:GROUP]` (crishim's dockershim only)", "u"),
+			cli.BoolFlag(&o.sync, "sync", "Use the runtime's ExecSync instead of a stream", "s"),
+			cli.DurationFlag(&o.timeout, "timeout", "Timeout of the command: 5, 5s, 1m"),
+			cli.ListFlag(&o.process.Env, parseVariable, "env", "Set the environment variable `NAME=VALUE` (crishim's dockershim only)"),
+			cli.Typed(&o.process.WorkingDir, parseDirectory, "workdir", "Run in the working directory `DIR` (crishim's dockershim only)", "w"),
+			cli.StringFlag(&o.process.User, "user", "Run as `USER[:GROUP]` (crishim's dockershim only)", "u"),
 			o.in.ContainerFlag(),
-			cli.BoolFlag(&o.parallel, "parallel", "run in all chosen containers at once, and prefix each line with its container", "x"),
-			cli.BoolFlag(&o.ignore, "ignore-errors", "succeed when the command fails, and continue with the other containers", "e"),
-			cli.BoolFlag(&o.quiet, "quiet", "do not print the names of the containers", "q"),
+			cli.BoolFlag(&o.parallel, "parallel", "Run in all chosen containers at once and prefix each line with its container", "x"),
+			cli.BoolFlag(&o.ignore, "ignore-errors", "Continue with the other containers when the command fails, and succeed", "e"),
+			cli.BoolFlag(&o.quiet, "quiet", "Do not print the names of the containers", "q"),
 			// --state without its -s, which is --sync here; no --all: exec needs a running container.
 		}, cli.WithoutFlags(cli.WithoutShortNames(o.filter.ContainerFlags(in), "state"), "all"), o.session.Flags()),
 		Check: o.check,

@@ -24,10 +24,10 @@ type inspectOptions struct {
 func NewInspect(in *cli.Invocation) *cli.Verb {
 	o := &inspectOptions{}
 	return &cli.Verb{
-		Usage:     "show detailed information on containers",
+		Usage:     "Show detailed information on containers",
 		ArgsUsage: "[CONTAINER...]",
 		Args:      cli.CompleteContainers(),
-		Description: cli.WithExamples("Containers by name, pod/container or id; without arguments those that the filters choose, running ones unless --all.\nOne container is an object, several are an array.",
+		Description: cli.WithExamples("Shows containers by name, pod/container or ID; without arguments, the containers that the filters choose, only running ones unless --all is given.\nOne container is an object, several are an array.",
 			"crishim inspect web", "crishim inspect web -o jsonpath='{.status.state}'", "crishim inspect web -o go-template='{{.status.exitCode}}'", "crishim inspect --all -q"),
 		Flags: slices.Concat(o.view.Flags(), o.filter.ContainerFlags(in), []urfave.Flag{cli.AttemptFlag(&o.attempt), cli.DetailsFlag(&o.quiet)}),
 		Check: o.check,

@@ -27,18 +27,18 @@ type killOptions struct {
 // crishim's dockershim.
 func NewKill(in *cli.Invocation) *cli.Verb {
 	o := &killOptions{signal: "SIGKILL", dirs: in.PodDirs()}
-	signal := cli.Typed(&o.signal, parseSignal, "signal", "`SIGNAL` to send, by name or number (others than KILL: crishim's dockershim only)", "s")
+	signal := cli.Typed(&o.signal, parseSignal, "signal", "Send `SIGNAL`, a name or number (other than KILL: crishim's dockershim only)", "s")
 	signal.DefaultText = "KILL"
 	return &cli.Verb{
-		Usage:     "send a signal to containers",
+		Usage:     "Send a signal to containers",
 		ArgsUsage: "CONTAINER...",
 		Args:      cli.CompleteContainers("running"),
-		Description: cli.WithExamples("Sends a signal to the first process of containers: KILL, which ends them at once, or another one, which it may\n"+
-			"handle or ignore. A paused container gets the signal once it is unpaused. KILL and the container's stop signal unpause it.",
+		Description: cli.WithExamples("Sends a signal to the first process of containers: KILL ends it at once, other signals it may handle or ignore.\n"+
+			"A paused container gets the signal when it is unpaused. KILL and the container's stop signal unpause it.",
 			"crishim kill web", "crishim kill -s HUP web", "crishim kill -s USR1 --selector app=web"),
 		Flags: []urfave.Flag{
 			signal,
-			o.AllFlag("all running containers"),
+			o.AllFlag("Apply to all running containers"),
 			cli.SelectorFlag(&o.Selector),
 			o.NamespaceFlag(),
 			o.DryRunFlag("signalled"),

@@ -23,11 +23,11 @@ type pauseOptions struct {
 func NewPause(in *cli.Invocation) *cli.Verb {
 	o := &pauseOptions{verb: "pause", tool: "pause"}
 	return &cli.Verb{
-		Usage:     "freeze the processes of containers",
+		Usage:     "Pause all processes in containers",
 		ArgsUsage: "CONTAINER...",
 		Args:      cli.CompleteContainers("running"),
-		Description: cli.WithExamples("Freezes all processes of containers until crishim unpause. CRI reports a paused container as running,\n"+
-			"ps shows Paused. stop and rm -f end it; exec in it fails. With crishim's dockershim only.",
+		Description: cli.WithExamples("Freezes all processes of containers until crishim unpause. CRI reports a paused container as running;\n"+
+			"ps shows it as Paused. stop and rm -f end it; exec in it fails. Only crishim's dockershim can pause containers.",
 			"crishim pause web", "crishim pause --selector app=web"),
 		Flags: o.flags(),
 		Check: o.Check,
@@ -38,10 +38,10 @@ func NewPause(in *cli.Invocation) *cli.Verb {
 func NewUnpause(in *cli.Invocation) *cli.Verb {
 	o := &pauseOptions{verb: "unpause", tool: "resume"}
 	return &cli.Verb{
-		Usage:     "let the processes of paused containers go on",
+		Usage:     "Unpause all processes in containers",
 		ArgsUsage: "CONTAINER...",
 		Args:      cli.CompleteContainers("running"),
-		Description: cli.WithExamples("Lets the processes of paused containers go on where they were. With crishim's dockershim only.",
+		Description: cli.WithExamples("Resumes the processes of paused containers. Only crishim's dockershim can pause containers.",
 			"crishim unpause web", "crishim unpause --selector app=web"),
 		Flags: o.flags(),
 		Check: o.Check,
@@ -50,7 +50,7 @@ func NewUnpause(in *cli.Invocation) *cli.Verb {
 }
 
 func (o *pauseOptions) flags() []urfave.Flag {
-	return []urfave.Flag{o.AllFlag(o.verb + " all running containers"), cli.SelectorFlag(&o.Selector), o.NamespaceFlag(), o.DryRunFlag(o.verb + "d")}
+	return []urfave.Flag{o.AllFlag("Apply to all running containers"), cli.SelectorFlag(&o.Selector), o.NamespaceFlag(), o.DryRunFlag(o.verb + "d")}
 }
 
 func (o *pauseOptions) run(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {

@@ -26,14 +26,14 @@ type psOptions struct {
 func NewPs(in *cli.Invocation) *cli.Verb {
 	o := &psOptions{dirs: in.PodDirs()}
 	return &cli.Verb{
-		Usage: "list containers",
-		Description: cli.WithExamples("Running containers, newest first; --all, --state, --latest and --last choose others. STATE of an ended container has its exit status, reason and age.",
-			"crishim ps", "crishim ps --filter status=exited", "crishim ps -a --name '^web'", "crishim ps -a --columns name,exit,reason,finished", "crishim ps -q --pod web", "crishim ps --all -o json"),
-		Flags: slices.Concat(o.view.ListFlags(output.ContainerColumns), o.filter.ContainerFlags(in), []urfave.Flag{
-			o.filter.DockerFlag("containers", "created", "running", "exited", "unknown"),
-			cli.StringFlag(&o.filter.ID, "id", "containers whose id begins with `ID`"),
+		Usage: "List containers",
+		Description: cli.WithExamples("Lists running containers, newest first; --all, --state, --latest and --last choose others. The STATE of an ended container includes its exit status, reason and age.",
+			"crishim ps", "crishim ps -a", "crishim ps --filter status=exited", "crishim ps -a --name '^web'", "crishim ps -a --columns name,exit,reason,finished", "crishim ps -q --pod web", "crishim ps --all -o json"),
+		Flags: slices.Concat(o.view.ListFlags(output.ContainerColumns, "IDs"), o.filter.ContainerFlags(in), []urfave.Flag{
+			o.filter.DockerFlag("created", "running", "exited", "unknown"),
+			cli.StringFlag(&o.filter.ID, "id", "Filter by the beginning of the `ID`"),
 			o.view.WideFlag(),
-			cli.BoolFlag(&o.resolveImage, "resolve-image-path", "show the names of images instead of their ids", "r"),
+			cli.BoolFlag(&o.resolveImage, "resolve-image-path", "Show the names of images instead of their IDs", "r"),
 			cli.WatchFlag(&o.watch),
 		}),
 		Check: o.check,

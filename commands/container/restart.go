@@ -29,16 +29,16 @@ type restartOptions struct {
 func NewRestart(in *cli.Invocation) *cli.Verb {
 	o := &restartOptions{grace: defaultGrace, dirs: in.PodDirs()}
 	return &cli.Verb{
-		Usage:     "stop containers and start them again",
+		Usage:     "Stop containers and start them again",
 		ArgsUsage: "CONTAINER...",
 		Args:      cli.CompleteContainers(),
-		Description: cli.WithExamples("With crishim's dockershim the same container starts again, with its files. For other runtimes a stopped container\n"+
-			"cannot start again: the next attempt is made with the configuration that the runtime tells, before the old one is\n"+
-			"stopped, which stays with its files and log. Containers that a kubelet or a running crishim sync keeps are refused.",
+		Description: cli.WithExamples("With crishim's dockershim, the same container starts again and keeps its files. Other runtimes cannot start a stopped\n"+
+			"container: restart creates the next attempt with the configuration that the runtime reports, then stops the old\n"+
+			"container, which keeps its files and log. Containers of a kubelet or of a running crishim sync are refused.",
 			"crishim restart web", "crishim restart -t 30 web", "crishim restart --selector app=web --dry-run"),
 		Flags: []urfave.Flag{
-			cli.DurationFlag(&o.grace, "timeout", "grace period: 30, 30s; 0 kills at once", "t"),
-			o.AllFlag("restart all running containers"),
+			cli.DurationFlag(&o.grace, "timeout", "Wait `DURATION` before killing containers: 30, 30s; 0 kills at once", "t"),
+			o.AllFlag("Restart all running containers"),
 			cli.SelectorFlag(&o.Selector),
 			o.NamespaceFlag(),
 			o.DryRunFlag("restarted"),

@@ -26,18 +26,18 @@ type rmOptions struct {
 func NewRm(in *cli.Invocation) *cli.Verb {
 	o := &rmOptions{}
 	return &cli.Verb{
-		Usage:     "remove containers",
+		Usage:     "Remove containers",
 		ArgsUsage: "CONTAINER...",
 		Args:      cli.CompleteContainers(),
-		Description: cli.WithExamples("Removes containers. A running one is refused, unless --force kills it first. Log files are kept. With --force and its last container a pod of run goes, too, with its logs.",
+		Description: cli.WithExamples("Removes containers. A running container is refused unless --force kills it first. Log files are kept. If --force removes the last container of a pod of run, the pod and its logs are removed, too.",
 			"crishim rm web", "crishim rm -f web", "crishim rm --all --force --dry-run"),
 		Flags: []urfave.Flag{
-			o.ForceFlag("kill running containers first"),
-			o.AllFlag("remove all containers"),
+			o.ForceFlag("Kill running containers first"),
+			o.AllFlag("Remove all containers"),
 			cli.SelectorFlag(&o.Selector, "l"),
 			o.NamespaceFlag(),
 			cli.AttemptFlag(&o.Attempt),
-			cli.BoolFlag(&o.keepLogs, "keep-logs", "keep the log files (they are removed with --compat=crictl only)", "k"),
+			cli.BoolFlag(&o.keepLogs, "keep-logs", "Keep the log files, which only --compat=crictl removes", "k"),
 			o.DryRunFlag("removed"),
 		},
 		Check: o.Check,

@@ -42,17 +42,17 @@ func NewRun(in *cli.Invocation) *cli.Verb {
 	o := newRunOptions()
 	o.dirs = in.PodDirs()
 	return &cli.Verb{
-		Usage:     "run a container in a pod of its own",
-		ArgsUsage: "IMAGE [COMMAND...] | CONTAINER-CONFIG POD-CONFIG",
+		Usage:     "Create and run a container in a new pod",
+		ArgsUsage: "IMAGE [COMMAND [ARG...]] | CONTAINER-CONFIG POD-CONFIG",
 		Args:      cli.First(cli.AnyOf(cli.CompleteImages, cli.CompleteFiles), cli.CompleteFiles),
-		Description: cli.WithExamples("From an image: in the foreground, with the command's own status, unless --detach. "+
-			"From two configuration files, or one file with two documents: detached, as in crictl; the container's id is printed. "+
-			"If something fails, the container and the pod are removed. --image marks an image that is also a file's name, ./ a file.",
+		Description: cli.WithExamples("Runs an image in the foreground and exits with the status of the command, unless --detach is given. "+
+			"Runs two configuration files, or one file with two documents, in the background as crictl does, and prints the container ID. "+
+			"If something fails, the container and the pod are removed. If a file has the name of the image, --image selects the image and ./NAME the file.",
 			"crishim run --rm busybox echo hello", "crishim run --rm -it busybox sh", "crishim run --rm -e NAME=value -v /srv:/data busybox env", "crishim run -d --name web -p 8080:80 busybox httpd -f", "crishim run container.json pod.json"),
 		Subcommands: []cli.Entry{cli.NewSchema("run", "container")},
 		// -r is --runtime, as in runp, and -u is --user.
 		Flags: slices.Concat(o.oneLineFlags(in.LookupEnv), cli.WithoutShortNames(o.session.Flags(), "transport"), cli.WithoutShortNames(o.pull.Flags(), "username"), o.pull.ChoiceFlags(), []urfave.Flag{
-			cli.StringFlag(&o.handler, "runtime", "runtime `HANDLER` to use for this pod", "r"),
+			cli.StringFlag(&o.handler, "runtime", "Use the runtime `HANDLER` for the pod", "r"),
 			cli.CancelFlag(&o.cancel),
 			cli.DryRunFlag(&o.dryRun),
 		}),

@@ -15,10 +15,10 @@ type startOptions struct{ cli.Targets }
 func NewStart(in *cli.Invocation) *cli.Verb {
 	o := &startOptions{cli.Targets{PassUnknown: true}}
 	return &cli.Verb{
-		Usage:       "start created containers",
+		Usage:       "Start created containers",
 		ArgsUsage:   "CONTAINER...",
 		Args:        cli.CompleteContainers("created"),
-		Description: cli.WithExamples("Starts containers of crishim create, and prints their names as they were given.", "crishim start web"),
+		Description: cli.WithExamples("Starts containers that crishim create has created, and prints their names as given.", "crishim start web"),
 		Flags:       []urfave.Flag{cli.SelectorFlag(&o.Selector, "l"), o.NamespaceFlag(), cli.AttemptFlag(&o.Attempt)},
 		Check:       o.Check,
 		RunOn:       o.run,

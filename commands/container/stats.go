@@ -22,15 +22,15 @@ type statsOptions struct {
 func NewStats(in *cli.Invocation) *cli.Verb {
 	o := &statsOptions{}
 	return &cli.Verb{
-		Usage:     "show the resource usage of containers",
+		Usage:     "Show the resource usage of containers",
 		ArgsUsage: "[CONTAINER...]",
 		Args:      cli.CompleteContainers(),
-		Description: cli.WithExamples("CPU in per cent of one core between two samples, memory, disk, network of the pod, block I/O and processes of running containers; "+
-			"- is unknown to the runtime. JSON and YAML are one sample of the runtime, unchanged.",
+		Description: cli.WithExamples("Shows CPU (in per cent of one core between two samples), memory, disk, network of the pod, block I/O and processes of running containers; "+
+			"- means that the runtime does not report the value. JSON and YAML are one unchanged sample of the runtime.",
 			"crishim stats", "crishim stats web mypod", "crishim stats --pod web -o wide", "crishim stats -o json"),
 		Flags: append(o.Flags(output.StatsColumns),
-			cli.BoolFlag(&o.all, "all", "also show containers that use nothing, such as exited ones", "a"),
-			cli.StringFlag(&o.pod, "pod", "show containers of `POD`: name, namespace/name or id", "p"),
+			cli.BoolFlag(&o.all, "all", "Include containers that use nothing, such as exited ones", "a"),
+			cli.StringFlag(&o.pod, "pod", "Filter by `POD`: name, namespace/name or ID", "p"),
 		),
 		Check: o.Check,
 		RunOn: o.run,

@@ -24,14 +24,14 @@ type stopOptions struct {
 func NewStop(in *cli.Invocation) *cli.Verb {
 	o := &stopOptions{Targets: cli.Targets{PassUnknown: true}, grace: defaultGrace, dirs: in.PodDirs()}
 	return &cli.Verb{
-		Usage:     "stop containers",
+		Usage:     "Stop containers",
 		ArgsUsage: "CONTAINER...",
 		Args:      cli.CompleteContainers(),
-		Description: cli.WithExamples("Sends containers their stop signal, and kills those that have not ended after the grace period (10s).",
+		Description: cli.WithExamples("Sends containers their stop signal, and kills containers that have not ended after the grace period.",
 			"crishim stop web", "crishim stop -t 0 web", "crishim stop --all", "crishim stop --selector app=web"),
 		Flags: []urfave.Flag{
-			cli.DurationFlag(&o.grace, "timeout", "grace period: 30, 30s; 0 kills at once", "t"),
-			o.AllFlag("stop all running containers"),
+			cli.DurationFlag(&o.grace, "timeout", "Wait `DURATION` before killing containers: 30, 30s; 0 kills at once", "t"),
+			o.AllFlag("Stop all running containers"),
 			cli.SelectorFlag(&o.Selector, "l"),
 			o.NamespaceFlag(),
 			o.DryRunFlag("stopped"),

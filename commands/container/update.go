@@ -20,18 +20,18 @@ func NewUpdate(in *cli.Invocation) *cli.Verb {
 	r := &runtimeapi.LinuxContainerResources{}
 	o := &updateOptions{resources: r}
 	return &cli.Verb{
-		Usage:       "update the resource limits of containers",
+		Usage:       "Update the resource limits of containers",
 		ArgsUsage:   "CONTAINER...",
 		Args:        cli.CompleteContainers(),
 		Description: cli.WithExamples("Updates the given limits and keeps the others.", "crishim update --memory 512Mi web", "crishim update --cpu-quota 50000 --cpu-period 100000 web"),
 		Flags: []urfave.Flag{
-			cli.IntFlag(&r.CpuPeriod, "cpu-period", "period of the CPU quota, in `MICROSECONDS`"),
-			cli.IntFlag(&r.CpuQuota, "cpu-quota", "CPU time in each period, in `MICROSECONDS`"),
-			cli.IntFlag(&r.CpuShares, "cpu-share", "CPU shares (relative `WEIGHT`)"),
-			cli.Typed(&r.MemoryLimitInBytes, parseSize, "memory", "limit memory to `SIZE`: 536870912, 512Mi, 1g").Number(),
-			cli.StringFlag(&r.CpusetCpus, "cpuset-cpus", "`CPUS` in which to allow execution: 0-3, 0,2"),
-			cli.StringFlag(&r.CpusetMems, "cpuset-mems", "memory `NODES` in which to allow execution: 0-3, 0,2"),
-			cli.IntFlag(&r.OomScoreAdj, "oom-score-adj", "`SCORE` that adjusts the OOM killer's preference (-1000 to 1000)"),
+			cli.IntFlag(&r.CpuPeriod, "cpu-period", "Set the period of the CPU quota to `MICROSECONDS`"),
+			cli.IntFlag(&r.CpuQuota, "cpu-quota", "Limit CPU time in each period to `MICROSECONDS`"),
+			cli.IntFlag(&r.CpuShares, "cpu-share", "Set the CPU shares to the relative `WEIGHT`"),
+			cli.Typed(&r.MemoryLimitInBytes, parseSize, "memory", "Limit memory to `SIZE`: 512Mi, 1g").Number(),
+			cli.StringFlag(&r.CpusetCpus, "cpuset-cpus", "Allow execution only on `CPUS`: 0-3, 0,2"),
+			cli.StringFlag(&r.CpusetMems, "cpuset-mems", "Allow memory only of `NODES`: 0-3, 0,2"),
+			cli.IntFlag(&r.OomScoreAdj, "oom-score-adj", "Adjust the OOM killer's preference by `SCORE`: -1000 to 1000"),
 			cli.SelectorFlag(&o.Selector, "l"),
 			o.NamespaceFlag(),
 			&urfave.Int64Flag{Name: "cpu-count", Hidden: true, Destination: &o.windows.CpuCount},

@@ -38,23 +38,23 @@ type waitOptions struct {
 
 func NewWait(in *cli.Invocation) *cli.Verb {
 	o := &waitOptions{goal: goal{state: "exited"}, polling: 200 * time.Millisecond, listening: time.Second, dirs: in.PodDirs()}
-	goals := cli.Typed(&o.goal, parseGoal, "for", "`STATE` to wait for: running, exited, removed, ready, notready, log=REGEX, image=REF")
+	goals := cli.Typed(&o.goal, parseGoal, "for", "Wait for `STATE`: running, exited, removed, ready, notready, log=REGEX, image=REF")
 	goals.DefaultText, goals.Words = "exited", []string{"running", "exited", "removed", "ready", "notready", "log=", "image="}
 	return &cli.Verb{
-		Usage:     "wait until containers or pods are in a state",
-		ArgsUsage: "TARGET...",
+		Usage:     "Wait until containers or pods are in a state",
+		ArgsUsage: "POD|CONTAINER...",
 		Args:      cli.AnyOf(cli.CompletePods, cli.CompleteContainers()),
-		Description: cli.WithExamples("Waits for all targets. States of containers are running, exited, removed; of pods ready, notready, removed.\n"+
-			"image=REF waits for an image instead, log=REGEX for a line in a container's log. A pod is ready by the probes of sync or apply; if\n"+
-			"neither runs, wait probes itself. A pod without probes is ready when all its containers run. If a target does not exist yet, wait prints a\n"+
-			"message on stderr and waits for it, except with exited and notready. With exited the exit status of each is printed.\n"+
-			"kubectl's condition=Ready, condition=Ready=false and delete are ready, notready and removed.",
-			"crishim wait web", "crishim wait --for running --timeout 30s web", "crishim wait --for ready mypod", "crishim wait --for=condition=Ready pod/mypod",
+		Description: cli.WithExamples("Waits until all targets are in the state: running, exited or removed for containers, ready, notready or removed for pods.\n"+
+			"image=REF waits for an image instead, log=REGEX for a line in a container's log. The probes of sync or apply decide whether a pod is ready;\n"+
+			"if neither runs, wait itself runs the probes. A pod without probes is ready when all its containers run. If a target does not exist yet, wait\n"+
+			"prints a message to stderr and waits for it, except with exited and notready. With exited, wait prints the exit status of each container.\n"+
+			"As in kubectl, condition=Ready means ready, condition=Ready=false notready, and delete removed.",
+			"crishim wait web", "crishim wait --for running --timeout 30s web", "crishim wait --for ready mypod", "crishim wait --for=condition=Ready pod/mypod --timeout=60s",
 			"crishim wait --exit-code job", "crishim wait --for log=hello web"),
 		Flags: []urfave.Flag{
 			goals,
-			cli.DurationFlag(&o.timeout, "timeout", "give up after `DURATION`: 30, 30s, 5m"),
-			cli.BoolFlag(&o.exitCode, "exit-code", "exit with the container's exit status"),
+			cli.DurationFlag(&o.timeout, "timeout", "Give up after `DURATION`: 30, 30s, 5m"),
+			cli.BoolFlag(&o.exitCode, "exit-code", "Exit with the container's exit status"),
 			o.in.NamespaceFlag(),
 		},
 		Check: o.check,

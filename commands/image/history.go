@@ -26,10 +26,10 @@ type historyOptions struct {
 func NewHistory(in *cli.Invocation) *cli.Verb {
 	o := &historyOptions{}
 	return &cli.Verb{
-		Usage:     "show how an image was built",
+		Usage:     "Show the history of an image",
 		ArgsUsage: "IMAGE",
 		Args:      cli.First(cli.CompleteImages, nil),
-		Description: cli.WithExamples("The steps of its build, the last one first. Sizes are those of unpacked layers, if the runtime reports them.",
+		Description: cli.WithExamples("Lists the build steps of an image, the last one first. Sizes are of unpacked layers, if the runtime reports them.",
 			"crishim history busybox", "crishim history --no-trunc -o json busybox"),
 		Flags:  o.TableFlags(output.HistoryColumns),
 		Images: true,

@@ -13,8 +13,8 @@ import (
 func NewImagefsinfo(in *cli.Invocation) *cli.Verb {
 	v := &cli.View{}
 	return &cli.Verb{
-		Usage: "show the disk usage of images",
-		Description: cli.WithExamples("The filesystems that hold images and containers, with bytes and inodes used.",
+		Usage: "Show the disk usage of images",
+		Description: cli.WithExamples("Lists the filesystems that hold images and containers, with their used bytes and inodes.",
 			"crishim imagefsinfo", "crishim imagefsinfo -o table"),
 		Flags:  v.Flags(),
 		Images: true,

@@ -22,16 +22,16 @@ type imagesOptions struct {
 func NewImages(in *cli.Invocation) *cli.Verb {
 	o := &imagesOptions{}
 	return &cli.Verb{
-		Usage:     "list images",
+		Usage:     "List images",
 		ArgsUsage: "[REPOSITORY[:TAG]]",
 		Args:      cli.First(cli.CompleteImages, nil),
-		Description: cli.WithExamples("All images, or those of one repository. Filters: dangling=true|false, reference=REGEX, before=IMAGE, since=IMAGE.",
+		Description: cli.WithExamples("Lists all images, or the images of one repository. --filter takes dangling=true|false, reference=REGEX, before=IMAGE or since=IMAGE.",
 			"crishim images", "crishim images busybox", "crishim images -o json", "crishim images -q --filter dangling=false"),
-		Flags: slices.Concat(o.view.ListFlags(output.ImageColumns), []urfave.Flag{
+		Flags: slices.Concat(o.view.ListFlags(output.ImageColumns, "IDs"), []urfave.Flag{
 			o.view.WideFlag(),
 			o.filter.Flag(),
-			cli.BoolFlag(&o.view.Digests, "digests", "show digests"),
-			cli.BoolFlag(&o.view.Pinned, "pinned", "show which images are pinned"),
+			cli.BoolFlag(&o.view.Digests, "digests", "Show digests"),
+			cli.BoolFlag(&o.view.Pinned, "pinned", "Show which images are pinned"),
 		}),
 		Images: true,
 		Check:  o.check,

@@ -23,14 +23,14 @@ type inspectiOptions struct {
 func NewInspecti(in *cli.Invocation) *cli.Verb {
 	o := &inspectiOptions{}
 	return &cli.Verb{
-		Usage:     "show detailed information on images",
+		Usage:     "Show detailed information on images",
 		ArgsUsage: "[IMAGE...]",
 		Args:      cli.CompleteImages,
-		Description: cli.WithExamples("Images by name or id; without arguments those that the filters choose. One image is an object, several are an array.",
+		Description: cli.WithExamples("Shows images by name or ID; without arguments, the images that the filters choose. One image is an object, several are an array.",
 			"crishim inspecti busybox", "crishim inspecti -q --filter dangling=true"),
 		Flags: slices.Concat(o.view.Flags(), []urfave.Flag{
 			cli.DetailsFlag(&o.quiet),
-			cli.Typed(&o.filter.Name, cli.ParsePattern, "name", "images whose name matches `REGEX`"),
+			cli.Typed(&o.filter.Name, cli.ParsePattern, "name", "Filter by names that match `REGEX`"),
 			o.filter.Flag(),
 		}),
 		Images: true,

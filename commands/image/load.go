@@ -34,18 +34,18 @@ type loadOptions struct {
 func NewLoad(in *cli.Invocation) *cli.Verb {
 	o := &loadOptions{stdin: in.In}
 	return &cli.Verb{
-		Usage: "load images from a tar archive",
-		Description: cli.WithExamples("Takes OCI layouts and docker's archives, plain or compressed by gzip or zstd. The whole archive is checked\n"+
+		Usage: "Load images from a tar archive",
+		Description: cli.WithExamples("Loads OCI layouts and archives of docker save, plain or compressed with gzip or zstd. The whole archive is checked\n"+
 			"before anything is loaded. Input that is not a plain file is stored in TMPDIR or /var/tmp meanwhile. A kubelet sees the images\n"+
-			"at once. On containerd an image for other platforms than the node's is refused, unless --platform asks for it. A runtime that is neither\n"+
-			"Docker nor containerd pulls the images from a registry on loopback, and knows them by its address.",
+			"at once. On containerd, an image for another platform than the node's is refused unless --platform asks for it. Runtimes other than\n"+
+			"Docker and containerd pull the images from a registry that crishim serves on loopback, and name them by its address.",
 			"crishim load -i busybox.tar", "zcat images.tar.gz | crishim load", "crishim load -i layout.tar --as example.com/app:v1"),
 		Flags: []urfave.Flag{
-			cli.StringFlag(&o.input, "input", "read from `FILE` instead of standard input", "i"),
-			cli.StringFlag(&o.as, "as", "`NAME` of the image in place of the archive's"),
-			o.platforms.flag("load only images for"),
-			cli.BoolFlag(&o.force, "force", "replace also the images that the runtime needs", "f"),
-			cli.BoolFlag(&o.quiet, "quiet", "print the images' ids only", "q"),
+			cli.StringFlag(&o.input, "input", "Read from `FILE` instead of stdin", "i"),
+			cli.StringFlag(&o.as, "as", "Name the image `NAME` instead of its name in the archive"),
+			o.platforms.flag("Load only images for"),
+			cli.BoolFlag(&o.force, "force", "Replace even images that the runtime needs", "f"),
+			cli.BoolFlag(&o.quiet, "quiet", "Print only image IDs", "q"),
 		},
 		Images: true,
 		GC:     gogc.Serve, // a copy runs long and produces much garbage

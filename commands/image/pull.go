@@ -23,19 +23,19 @@ type pullOptions struct {
 func NewPull(in *cli.Invocation) *cli.Verb {
 	o := &pullOptions{}
 	return &cli.Verb{
-		Usage:     "pull images",
+		Usage:     "Pull images from a registry",
 		ArgsUsage: "IMAGE...",
 		Args:      cli.CompleteImages,
-		Description: cli.WithExamples("Credentials come from the flags, else from docker's or podman's login files. Several images are pulled at the same time. The\n"+
-			"progress goes to standard error.",
+		Description: cli.WithExamples("Takes credentials from the flags, else from the login files of docker or podman. Pulls several images at the same time.\n"+
+			"Progress goes to stderr.",
 			"crishim pull busybox", "crishim pull --if-missing busybox alpine:3", "crishim pull --username me --password-stdin registry.example.com/app:v1"),
 		Subcommands: []cli.Entry{cli.NewSchema("pull", "pod")},
 		Flags: append(o.Flags(),
-			cli.StringFlag(&o.podFile, "pod-config", "pull for the pod of this configuration `FILE`"),
-			cli.LabelsFlag(&o.annotations, "annotation", "set the annotation `KEY=VALUE` on the image", "a"),
-			cli.BoolFlag(&o.IfMissing, "if-missing", "skip images that are present"),
-			cli.IntFlag(&o.Retries, "retries", "retry `N` times when the registry cannot be reached"),
-			cli.BoolFlag(&o.quiet, "quiet", "print the image's reference only", "q"),
+			cli.StringFlag(&o.podFile, "pod-config", "Pull for the pod that `FILE` configures"),
+			cli.LabelsFlag(&o.annotations, "annotation", "Set the annotation `KEY=VALUE` on the image", "a"),
+			cli.BoolFlag(&o.IfMissing, "if-missing", "Skip images that are present"),
+			cli.IntFlag(&o.Retries, "retries", "Retry `N` times when the registry cannot be reached"),
+			cli.BoolFlag(&o.quiet, "quiet", "Print only the image reference", "q"),
 		),
 		Images: true,
 		Check:  o.check,

@@ -27,19 +27,19 @@ type rmiOptions struct {
 func NewRmi(in *cli.Invocation) *cli.Verb {
 	o := &rmiOptions{}
 	return &cli.Verb{
-		Usage:     "remove images",
+		Usage:     "Remove images",
 		ArgsUsage: "IMAGE...",
 		Args:      cli.CompleteImages,
-		Description: cli.WithExamples("Removes images with all their names. --prune removes those that are neither used by a container, running or not, nor pinned. Prints\n"+
-			"what that frees: layers that other images have, too, do not count; where the runtime does not tell what they share, it is at most as much.\n"+
-			"Filters, as in --until 168h --filter label!=keep: label=KEY[=VALUE], label!=KEY[=VALUE], dangling=true|false, reference=REGEX, before=IMAGE, since=IMAGE.",
+		Description: cli.WithExamples("Removes images with all their names. --prune removes images that are neither pinned nor used by a container, running or not.\n"+
+			"Prints the freed space: layers shared with other images do not count; if the runtime does not report shared layers, it is an upper limit.\n"+
+			"--filter takes label=KEY[=VALUE], label!=KEY[=VALUE], dangling=true|false, reference=REGEX, before=IMAGE or since=IMAGE.",
 			"crishim rmi busybox", "crishim rmi --prune --dry-run", "crishim rmi --prune --filter dangling=true"),
 		Flags: []urfave.Flag{
-			o.AllFlag("remove all images that are not pinned"),
-			cli.BoolFlag(&o.prune, "prune", "remove all images that are neither used nor pinned", "q"),
-			cli.DurationFlag(&o.until, "until", "with --prune: only images that were pulled or loaded longer than `TIME` ago"),
+			o.AllFlag("Remove all images that are not pinned"),
+			cli.BoolFlag(&o.prune, "prune", "Remove all images that are neither used nor pinned", "q"),
+			cli.DurationFlag(&o.until, "until", "With --prune: remove only images that were pulled or loaded more than `DURATION` ago, such as 168h"),
 			o.filter.PruneFlag(),
-			cli.BoolFlag(&o.force, "force", "remove pinned images too", "f"),
+			cli.BoolFlag(&o.force, "force", "Remove pinned images, too", "f"),
 			o.DryRunFlag("removed"),
 		},
 		Images: true,

@@ -30,19 +30,19 @@ type saveOptions struct {
 func NewSave(in *cli.Invocation) *cli.Verb {
 	o := &saveOptions{format: string(imagefile.OCI)}
 	return &cli.Verb{
-		Usage:     "save images to a tar archive",
+		Usage:     "Save images to a tar archive",
 		ArgsUsage: "IMAGE...",
 		Args:      cli.CompleteImages,
-		Description: cli.WithExamples("Writes an OCI layout, which also has the manifest.json that docker load wants, or an archive as docker save wrote it before. Layers\n"+
-			"that several images share are written once. What is named by an id has no name in the archive. Works on Docker and containerd, not on other\n"+
-			"runtimes. What Docker sends is kept in a nameless file in TMPDIR or /var/tmp meanwhile.",
+		Description: cli.WithExamples("Writes an OCI layout that docker load can also read, or an archive in the older format of docker save. Layers shared by several\n"+
+			"images are written once. An image given by ID has no name in the archive. Works on Docker and containerd, not on other runtimes.\n"+
+			"Data from Docker is kept in a nameless file in TMPDIR or /var/tmp meanwhile.",
 			"crishim save -o busybox.tar busybox", "crishim save busybox alpine:3 | zstd > images.tar.zst",
 			"crishim save busybox | ssh node2 crishim load"),
 		Flags: []urfave.Flag{
-			cli.StringFlag(&o.output, "output", "write to `FILE` instead of standard output", "o"),
-			cli.WordFlag(&o.format, []string{string(imagefile.OCI), string(imagefile.Docker)}, "format", "`FORMAT` of the archive: oci or docker"),
-			o.platforms.flag("save only images for"),
-			cli.BoolFlag(&o.quiet, "quiet", "do not show progress", "q"),
+			cli.StringFlag(&o.output, "output", "Write to `FILE` instead of stdout", "o"),
+			cli.WordFlag(&o.format, []string{string(imagefile.OCI), string(imagefile.Docker)}, "format", "Write the archive in `FORMAT`: oci, docker"),
+			o.platforms.flag("Save only images for"),
+			cli.BoolFlag(&o.quiet, "quiet", "Do not show progress", "q"),
 		},
 		Images: true,
 		GC:     gogc.Serve, // a copy runs long and produces much garbage

@@ -42,17 +42,17 @@ type applyOptions struct {
 func NewApply(in *cli.Invocation) *cli.Verb {
 	o := &applyOptions{}
 	return &cli.Verb{
-		Usage:     "run pods from Kubernetes manifests",
+		Usage:     "Run pods from Kubernetes manifests",
 		ArgsUsage: "[FILE...]",
 		Args:      cli.CompleteFiles,
-		Description: cli.WithExamples("Reads Pods, Deployments and other workloads with the ConfigMaps, Secrets and claims they use, and brings the pods up: volumes, sandbox, init containers, sidecars, hooks. "+
-			"A new image restarts its container; any other change replaces the pod. apply does not restart containers after it has ended: crishim sync does.",
+		Description: cli.WithExamples("Reads Pods, Deployments and other workloads with the ConfigMaps, Secrets and claims they use, and starts the pods: volumes, sandbox, init containers, sidecars, hooks. "+
+			"A new image restarts its container; any other change replaces the pod. After apply has ended it restarts no containers; crishim sync does.",
 			"crishim apply -f web.yaml", "crishim apply --wait -f pods/", "crishim apply --wait=ready -f job.yaml", "crishim apply --dry-run -f web.yaml"),
 		Flags: slices.Concat([]urfave.Flag{
 			manifestFlag(&o.files),
 			recursiveFlag(&o.recursive),
-			cli.BoolFlag(&o.dryRun, "dry-run", "print the CRI requests that would create the pods, and change nothing"),
-			cli.BoolFlag(&o.quiet, "quiet", "do not print the steps", "q"),
+			cli.BoolFlag(&o.dryRun, "dry-run", "Print the CRI requests that would create the pods, and change nothing"),
+			cli.BoolFlag(&o.quiet, "quiet", "Do not print the steps", "q"),
 		}, o.input.flags(), o.plugins.Flags(), o.wait.flags(), o.view.Flags()),
 		Check: o.check,
 		Run:   o.run,

@@ -39,22 +39,22 @@ type deleteOptions struct {
 func NewDelete(in *cli.Invocation) *cli.Verb {
 	o := &deleteOptions{confirm: in.Confirm}
 	return &cli.Verb{
-		Usage:     "delete pods with their volumes",
-		ArgsUsage: "[NAMESPACE/]NAME...",
+		Usage:     "Delete pods with their volumes",
+		ArgsUsage: "POD|WORKLOAD...",
 		Args:      cli.CompletePods,
-		Description: cli.WithExamples("Runs the preStop hooks, gives containers their grace period, and removes containers, sandboxes, volumes and logs. "+
-			"Pods that other tools made are ended in the same way; their files stay. A workload, such as deployment/web, is all of its pods. A wrong name leaves all pods as they are. "+
-			"--all and --selector are for pods that were made here and that no sync keeps.",
+		Description: cli.WithExamples("Runs the preStop hooks, gives containers their grace period, and removes containers, sandboxes, logs and volumes, except PersistentVolumeClaims. "+
+			"Pods of other tools end in the same way, but keep their files. A workload, such as deployment/web, stands for all its pods. If a name is wrong, no pod is deleted. "+
+			"--all and --selector choose pods of apply, and of sync unless it is running.",
 			"crishim delete web", "crishim delete pod web", "crishim delete -f web.yaml", "crishim delete --grace-period 0 team/web", "crishim delete -l app=web", "crishim delete --all --yes"),
 		Flags: []urfave.Flag{
 			manifestFlag(&o.files),
 			recursiveFlag(&o.recursive),
-			cli.Typed(&o.grace, parseGrace, "grace-period", "grace period in `SECONDS` instead of the manifest's"),
-			cli.BoolFlag(&o.ignoreMissing, "ignore-not-found", "treat a missing pod as success"),
-			cli.BoolFlag(&o.all, "all", "delete all pods of apply, and of sync where that does not run"),
+			cli.Typed(&o.grace, parseGrace, "grace-period", "Use a grace period of `SECONDS` instead of the manifest's"),
+			cli.BoolFlag(&o.ignoreMissing, "ignore-not-found", "Treat a missing pod as success"),
+			cli.BoolFlag(&o.all, "all", "Delete all pods of apply, and of sync unless it is running"),
 			cli.SelectorFlag(&o.selector, "l"),
-			cli.BoolFlag(&o.yes, "yes", "with --all: do not ask"),
-			cli.BoolFlag(&o.quiet, "quiet", "do not print the steps", "q"),
+			cli.BoolFlag(&o.yes, "yes", "With --all: do not ask for confirmation"),
+			cli.BoolFlag(&o.quiet, "quiet", "Do not print the steps", "q"),
 			o.in.NamespaceFlag(),
 		},
 		Check: o.check,

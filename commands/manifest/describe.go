@@ -33,10 +33,10 @@ type describeOptions struct {
 func NewDescribe(in *cli.Invocation) *cli.Verb {
 	o := &describeOptions{}
 	return &cli.Verb{
-		Usage:     "show pods with their containers, mounts, events and last log lines",
-		ArgsUsage: "[NAMESPACE/]NAME...",
+		Usage:     "Show pods with their containers, mounts, events and last log lines",
+		ArgsUsage: "POD...",
 		Args:      cli.CompletePods,
-		Description: cli.WithExamples("Shows the state of a pod, its containers and mounts, and why it does not run or is not ready. Pods of apply and sync also have their manifest and events.",
+		Description: cli.WithExamples("Shows the state of a pod, its containers and mounts, and why it does not run or is not ready. For pods of apply and sync, also shows their manifest and events.",
 			"crishim describe web", "crishim describe pod web", "crishim describe -o yaml team/web"),
 		Flags: append(o.view.Flags(), o.in.NamespaceFlag()),
 		Check: o.check,

@@ -23,16 +23,16 @@ type gcOptions struct {
 func NewGC(in *cli.Invocation) *cli.Verb {
 	o := &gcOptions{policy: kuberuntime.DefaultGCPolicy(), images: kuberuntime.DefaultImagePolicy()}
 	return &cli.Verb{
-		Usage: "remove dead containers and sandboxes, leftover directories, unused images",
+		Usage: "Remove dead containers and sandboxes, leftover directories and unused images",
 		Description: cli.WithExamples("Follows the kubelet's policies. Running containers stay, and so does the last attempt of each container of an existing pod. "+
-			"Images go only when the disk is fuller than --image-high. Log directories go with the pods of apply and sync; rmp removes the logs of other pods, such as pods of runp.",
+			"Images are removed only when the disk is fuller than --image-high; crishim rmi --prune removes all unused images. Log directories are removed with the pods of apply and sync; rmp removes the logs of other pods, such as pods of runp.",
 			"crishim gc --dry-run", "crishim gc --dead-pods --max-per-container 0"),
 		Flags: append([]urfave.Flag{
-			cli.BoolFlag(&o.dryRun, "dry-run", "print what would be removed, and why"),
-			cli.DurationFlag(&o.policy.MinAge, "min-age", "leave containers younger than `TIME`"),
-			cli.IntFlag(&o.policy.MaxPerContainer, "max-per-container", "keep `N` dead attempts of a container (-1: all)"),
-			cli.IntFlag(&o.policy.MaxContainers, "max-containers", "keep `N` dead containers in all (-1: any number)"),
-			cli.BoolFlag(&o.deadPods, "dead-pods", "treat pods without running containers as deleted"),
+			cli.BoolFlag(&o.dryRun, "dry-run", "Print what would be removed, and why"),
+			cli.DurationFlag(&o.policy.MinAge, "min-age", "Keep containers younger than `DURATION`"),
+			cli.IntFlag(&o.policy.MaxPerContainer, "max-per-container", "Keep `N` dead attempts of a container; -1 keeps all"),
+			cli.IntFlag(&o.policy.MaxContainers, "max-containers", "Keep `N` dead containers in total; -1 keeps all"),
+			cli.BoolFlag(&o.deadPods, "dead-pods", "Treat pods without running containers as deleted"),
 		}, imagePolicyFlags(&o.images)...),
 		Check: func(_ *cli.Invocation, c *urfave.Context) error {
 			return cmp.Or(checkImagePolicy(o.images), cli.ArgCount(c, 0, 0))

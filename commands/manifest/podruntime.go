@@ -164,11 +164,11 @@ func lockPod(ctx context.Context, printer *cli.Printer, r *podRuntime, namespace
 }
 
 func manifestFlag(to *[]string) urfave.Flag {
-	return cli.StringsFlag(to, "filename", "read manifests from `FILE`, from the files of a directory, or from standard input (-)", "f")
+	return cli.StringsFlag(to, "filename", "Read manifests from `FILE`, from the files of a directory, or from stdin (-)", "f")
 }
 
 func recursiveFlag(to *bool) urfave.Flag {
-	return cli.BoolFlag(to, "recursive", "read the directories below a directory, too", "R")
+	return cli.BoolFlag(to, "recursive", "Read directories recursively", "R")
 }
 
 // inputOptions has the flags of apply and sync for reading manifests.
@@ -176,10 +176,10 @@ type inputOptions struct{ manifest.Options }
 
 func (o *inputOptions) flags() []urfave.Flag {
 	return []urfave.Flag{
-		cli.IntFlag(&o.Replicas, "replicas", "run `N` pods of each Deployment, ReplicaSet and StatefulSet"),
-		cli.BoolFlag(&o.Strict, "strict", "refuse kinds that need an API server instead of leaving them out"),
-		cli.LabelsFlag(&o.NodeLabels, "node-labels", "labels of this node, `KEY=VALUE`, that nodeSelector and node affinity are compared with"),
-		cli.StringFlag(&o.VolumeDir, "volume-dir", "make a directory in `DIR` for each PersistentVolumeClaim, also without its document"),
+		cli.IntFlag(&o.Replicas, "replicas", "Run `N` pods of each Deployment, ReplicaSet and StatefulSet"),
+		cli.BoolFlag(&o.Strict, "strict", "Refuse kinds that need an API server instead of skipping them"),
+		cli.LabelsFlag(&o.NodeLabels, "node-labels", "Set labels `KEY=VALUE` of this node for nodeSelector and node affinity"),
+		cli.StringFlag(&o.VolumeDir, "volume-dir", "Create a directory in `DIR` for each PersistentVolumeClaim, even if the manifests do not define it"),
 	}
 }
 
@@ -238,11 +238,10 @@ type podWait struct {
 }
 
 func (w *podWait) flags() []urfave.Flag {
-	timeout := cli.DurationFlag(&w.timeout, "wait-timeout", "with --wait: give up after `TIME` instead of after six crashes in a row (0: never)")
-	timeout.DefaultText = "crash loops only"
+	timeout := cli.DurationFlag(&w.timeout, "wait-timeout", "With --wait: give up after `DURATION`, 0 for never (default after six crashes in a row)")
 	return []urfave.Flag{cli.WaitFlag{GenericFlag: &urfave.GenericFlag{
 		Name: "wait", Value: &w.text,
-		Usage: "wait until pods are ready, or with restartPolicy Never or OnFailure until they have succeeded; --wait=ready: until all are ready",
+		Usage: "Wait until pods are ready, or have succeeded if their restartPolicy is Never or OnFailure; --wait=ready waits until all are ready",
 	}}, timeout}
 }
 

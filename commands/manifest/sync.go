@@ -42,23 +42,23 @@ func NewSync(in *cli.Invocation) *cli.Verb {
 		runtime: podRuntimeOptions{qps: 5, burst: 10},
 	}
 	return &cli.Verb{
-		Usage:     "keep the pods of a directory of manifests running",
+		Usage:     "Keep the pods of a manifest directory running",
 		ArgsUsage: "DIR",
 		Args:      cli.CompleteFiles,
 		Description: cli.WithExamples("Creates, changes and deletes pods as their manifests in the directory appear, change and disappear. Probes containers, restarts ended ones, rotates logs and removes garbage. "+
 			"Ctrl-C ends sync and leaves the pods running; the next sync adopts them.",
 			"crishim sync /etc/crishim/pods", "crishim sync --once --wait pods/"),
 		Flags: slices.Concat([]urfave.Flag{
-			cli.BoolFlag(&o.once, "once", "sync the pods with the directory once, and exit"),
-			cli.StringFlag(&o.metrics, "metrics-addr", "serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9100"),
-			cli.BoolFlag(&o.runtime.serial, "serialize-image-pulls", "pull one image at a time"),
-			&urfave.Float64Flag{Name: "registry-qps", Usage: "start at most `N` pulls a second (0: no limit)", Value: o.runtime.qps, Destination: &o.runtime.qps},
-			cli.IntFlag(&o.runtime.burst, "registry-burst", "allow bursts of `N` pulls"),
-			cli.BoolFlag(&o.runtime.limitedSwap, "limited-swap", "let Burstable containers swap in proportion to their memory requests (cgroup v2)"),
-			cli.BoolFlag(&o.runtime.singleOOM, "single-process-oom-kill", "kill one process instead of the container when memory runs out (cgroup v2)"),
-			cli.IntFlag(&o.loop.Logs.MaxSize, "container-log-max-size", "rotate a log at `BYTES` (0: never)"),
-			cli.IntFlag(&o.loop.Logs.MaxFiles, "container-log-max-files", "keep `N` files of a log"),
-			cli.IntFlag(&o.loop.GC.MaxPerContainer, "max-per-container", "keep `N` dead attempts of a container (-1: all)"),
+			cli.BoolFlag(&o.once, "once", "Sync the pods with the directory once and exit"),
+			cli.StringFlag(&o.metrics, "metrics-addr", "Serve Prometheus metrics at `ADDRESS`, such as 127.0.0.1:9100"),
+			cli.BoolFlag(&o.runtime.serial, "serialize-image-pulls", "Pull one image at a time"),
+			&urfave.Float64Flag{Name: "registry-qps", Usage: "Start at most `N` pulls per second; 0 sets no limit", Value: o.runtime.qps, Destination: &o.runtime.qps},
+			cli.IntFlag(&o.runtime.burst, "registry-burst", "Allow bursts of `N` pulls"),
+			cli.BoolFlag(&o.runtime.limitedSwap, "limited-swap", "Let Burstable containers swap in proportion to their memory requests (cgroup v2)"),
+			cli.BoolFlag(&o.runtime.singleOOM, "single-process-oom-kill", "Kill one process instead of the container when memory runs out (cgroup v2)"),
+			cli.IntFlag(&o.loop.Logs.MaxSize, "container-log-max-size", "Rotate a log at `BYTES`; 0 never rotates"),
+			cli.IntFlag(&o.loop.Logs.MaxFiles, "container-log-max-files", "Keep `N` files of a log"),
+			cli.IntFlag(&o.loop.GC.MaxPerContainer, "max-per-container", "Keep `N` dead attempts of a container; -1 keeps all"),
 		}, o.input.flags(), o.runtime.plugins.Flags(), o.wait.flags(), imagePolicyFlags(&o.loop.Images)),
 		GC:    gogc.Serve,
 		Check: o.check,
@@ -68,8 +68,8 @@ func NewSync(in *cli.Invocation) *cli.Verb {
 
 func imagePolicyFlags(p *kuberuntime.ImagePolicy) []urfave.Flag {
 	return []urfave.Flag{
-		cli.IntFlag(&p.High, "image-high", "remove unused images when disk usage is above `PERCENT` (0: never)"),
-		cli.IntFlag(&p.Low, "image-low", "remove unused images until disk usage is below `PERCENT`"),
+		cli.IntFlag(&p.High, "image-high", "Remove unused images when disk usage is above `PERCENT`; 0 never removes them"),
+		cli.IntFlag(&p.Low, "image-low", "Remove unused images until disk usage is below `PERCENT`"),
 	}
 }
 

@@ -32,15 +32,15 @@ func NewWhy(in *cli.Invocation) *cli.Verb {
 		codes = append(codes, string(code))
 	}
 	return &cli.Verb{
-		Usage:     "say why pods and containers do not run as they should",
+		Usage:     "Explain why pods and containers do not run or are not ready",
 		ArgsUsage: "[POD|CONTAINER...]",
 		Args:      cli.AnyOf(cli.CompletePods, cli.CompleteContainers()),
-		Description: cli.WithExamples("Prints why a pod or container does not run or is not ready, the evidence, and the next command; one line if all is well. "+
-			"\"Probably\" marks a conclusion without proof. The output of containers is no evidence. Without arguments, lists all problems of the node, the worst first.\n\n"+
-			"The codes of -o json, which never change: "+strings.Join(codes, ", ")+".",
+		Description: cli.WithExamples("Prints the reason, the evidence and the next command to run; one line if all is well. "+
+			"\"Probably\" marks a reason without proof. Output of containers is not used as evidence. Without arguments, lists all problems of the node, the worst first.\n\n"+
+			"The codes in -o json never change: "+strings.Join(codes, ", ")+".",
 			"crishim why", "crishim why web", "crishim why -o json web"),
 		Flags: append(o.view.Flags(), o.in.NamespaceFlag(),
-			cli.BoolFlag(&o.exitCode, "exit-code", "exit with status 1 if there is an error; warnings and notes do not count")),
+			cli.BoolFlag(&o.exitCode, "exit-code", "Exit with status 1 if there is an error; warnings and notes do not count")),
 		Check: o.check,
 		Run:   o.run,
 	}

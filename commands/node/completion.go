@@ -20,10 +20,10 @@ var completionScripts embed.FS
 func NewCompletion(in *cli.Invocation) *cli.Verb {
 	shell := ""
 	return &cli.Verb{
-		Usage:     "print the completion script of a shell",
+		Usage:     "Print the completion script of a shell",
 		ArgsUsage: "[bash|zsh|fish]",
 		Args:      cli.First(cli.CompleteWords("bash", "zsh", "fish"), nil),
-		Description: cli.WithExamples("The script completes commands, flags and values, and the names of containers, pods and images that are there.",
+		Description: cli.WithExamples("Prints a script that completes commands, flags and values, and the names of existing containers, pods and images.",
 			`eval "$(crishim completion bash)"`, "crishim completion zsh", "crishim completion fish"),
 		Check: func(_ *cli.Invocation, c *urfave.Context) error {
 			shell = cmp.Or(c.Args().First(), "bash")

@@ -26,19 +26,19 @@ type configOptions struct {
 func NewConfig(in *cli.Invocation) *cli.Verb {
 	o := &configOptions{}
 	return &cli.Verb{
-		Usage:     "show or change the config file",
+		Usage:     "Show or change the config file",
 		ArgsUsage: "[KEY [VALUE]]",
 		Args:      cli.First(cli.CompleteWords(client.ConfigKeys()...), nil),
-		Description: cli.WithExamples("Without arguments lists every key with its value; with a key shows its value, with a value sets it. "+
-			"The file is that of --config, CRI_CONFIG_FILE or /etc/crictl.yaml; comments stay, empty lines go. Keys: "+
+		Description: cli.WithExamples("Without arguments, lists all keys with their values. KEY shows the value of a key, KEY VALUE sets it. "+
+			"The file is given by --config or CRI_CONFIG_FILE, else /etc/crictl.yaml; comments are kept, empty lines are not. Keys: "+
 			strings.Join(client.ConfigKeys(), ", ")+".",
 			"crishim config", "crishim config --get timeout",
 			"crishim config --set runtime-endpoint=unix:///run/crio/crio.sock,timeout=10", "crishim config debug true"),
 		Flags: append([]urfave.Flag{
-			cli.StringFlag(&o.get, "get", "show the value of `KEY`"),
-			cli.StringsFlag(&o.set, "set", "set `KEY=VALUE`, or several separated by commas"),
-			cli.BoolFlag(&o.list, "list", "list all keys and values"),
-		}, o.view.ListFlags(output.SettingColumns)...),
+			cli.StringFlag(&o.get, "get", "Show the value of `KEY`"),
+			cli.StringsFlag(&o.set, "set", "Set `KEY=VALUE`, or several separated by commas"),
+			cli.BoolFlag(&o.list, "list", "List all keys and values"),
+		}, o.view.ListFlags(output.SettingColumns, "keys")...),
 		Check: o.check,
 		Run:   o.run,
 	}

@@ -34,13 +34,13 @@ type dfOptions struct {
 func NewDf(in *cli.Invocation) *cli.Verb {
 	o := &dfOptions{dirs: in.PodDirs()}
 	return &cli.Verb{
-		Usage: "show what takes up disk, and what could be freed",
-		Description: cli.WithExamples("Sizes of images and of the files that containers have written are the runtime's; - is unknown. crishim itself measures logs and volumes of\n"+
-			"pods, up to 100000 files in a directory. `docker system df` shows the build cache and the volumes of Docker itself.\n"+
-			"`crishim rmi --prune` frees images, `rm` containers that have ended, `gc` what is left of pods.",
+		Usage: "Show disk usage, and what can be freed",
+		Description: cli.WithExamples("The runtime reports the sizes of images and of files that containers have written; - means unknown. crishim itself measures logs and\n"+
+			"volumes of pods, up to 100000 files in a directory. `docker system df` shows the build cache and the volumes of Docker itself.\n"+
+			"`crishim rmi --prune` removes unused images, `crishim rm` ended containers, `crishim gc` leftovers of pods.",
 			"crishim df", "crishim df -v --sort -size", "crishim df -o json"),
 		Flags: append(o.TableFlags(output.DiskColumns), []urfave.Flag{
-			cli.BoolFlag(&o.objects, "verbose", "list each object, too", "v"),
+			cli.BoolFlag(&o.objects, "verbose", "List each object, too", "v"),
 			cli.SortFlag(&o.View),
 		}...),
 		Check: o.CheckAlone,

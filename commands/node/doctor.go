@@ -18,11 +18,11 @@ type doctorOptions struct{ cli.View }
 func NewDoctor(in *cli.Invocation) *cli.Verb {
 	o := &doctorOptions{}
 	return &cli.Verb{
-		Usage: "check the runtime and what it depends on",
-		Description: cli.WithExamples("Looks at the config file, every endpoint, the runtime's version and conditions, CNI, cgroup driver, image filesystem, "+
-			"streaming server and live-restore, with a next step for what is wrong. It changes nothing. Exit 1 when a check fails.",
+		Usage: "Check the runtime and its dependencies",
+		Description: cli.WithExamples("Checks the config file, every endpoint, the runtime's version and conditions, CNI, cgroup driver, image filesystem, "+
+			"streaming server and live-restore, and suggests a next step for each problem. It changes nothing. Exits with status 1 if a check fails.",
 			"crishim doctor", "crishim doctor -o json"),
-		Flags: o.ListFlags(output.FindingColumns),
+		Flags: o.ListFlags(output.FindingColumns, "names of checks"),
 		Check: o.CheckAlone,
 		Run:   o.run,
 	}

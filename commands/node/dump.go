@@ -35,22 +35,22 @@ type dumpOptions struct {
 func NewDump(in *cli.Invocation) *cli.Verb {
 	o := &dumpOptions{logs: bundle.LogsUnhealthy, tail: 50, version: in.OwnVersion()}
 	return &cli.Verb{
-		Usage: "collect what a bug report needs in one archive",
-		Description: cli.WithExamples("Writes a .tar.gz, readable by you alone, with bundle.json and an index.html that opens without a network. If a part of the\n"+
-			"node does not answer in time, the archive has the error instead. dump changes nothing.\n\n"+
-			"The archive has only data that is known to be harmless: names, states, times, exit statuses, resources, paths of mounts, ports, names of environment variables, the first word of\n"+
+		Usage: "Collect data for a bug report in one archive",
+		Description: cli.WithExamples("Writes a .tar.gz, readable only by you, with bundle.json and an index.html that needs no network. If a part of the\n"+
+			"node does not answer in time, the archive contains the error instead. dump changes nothing.\n\n"+
+			"The archive contains only data that is known to be harmless: names, states, times, exit statuses, resources, paths of mounts, ports, names of environment variables, the first word of\n"+
 			"a command, keys of labels and annotations, versions, conditions, the runtime's own error texts, and known keys of configuration files.\n"+
-			"Logs have the unchanged output of containers, by default the last lines of each container that failed or was restarted.\n"+
+			"Logs contain the unchanged output of containers, by default the last lines of each container that failed or was restarted.\n"+
 			"Text that may quote a container or a manifest, such as the messages of events, is added by --logs all only.",
 			"crishim dump", "crishim dump --logs none", "crishim dump --logs all --tail 1000 -o node1.tar.gz", "crishim dump -o - | ssh laptop 'cat > node1.tar.gz'"),
 		Flags: []urfave.Flag{
-			cli.StringFlag(&o.output, "output", "write to `FILE`, - for standard output (default crishim-dump-HOST-TIME.tar.gz)", "o"),
-			cli.WordFlag(&o.logs, []string{bundle.LogsAll, bundle.LogsUnhealthy, bundle.LogsNone}, "logs", "logs of `WHICH` containers: all, unhealthy, none (default unhealthy)"),
-			cli.IntFlag(&o.tail, "tail", "the last `N` lines of each log (default 50)", "n"),
-			cli.BoolFlag(&o.keep.Args, "keep-args", "add the arguments of containers"),
-			cli.BoolFlag(&o.keep.Env, "keep-env", "add the values of environment variables"),
-			cli.BoolFlag(&o.keepConfig, "keep-config", "add the configuration files of the runtime, CNI and crishim as they are"),
-			cli.BoolFlag(&o.quiet, "quiet", "do not show progress", "q"),
+			cli.StringFlag(&o.output, "output", "Write to `FILE`, or - for stdout (default crishim-dump-HOST-TIME.tar.gz)", "o"),
+			cli.WordFlag(&o.logs, []string{bundle.LogsAll, bundle.LogsUnhealthy, bundle.LogsNone}, "logs", "Add logs of `WHICH` containers: all, unhealthy, none (default unhealthy)"),
+			cli.IntFlag(&o.tail, "tail", "Add the last `N` lines of each log (default 50)", "n"),
+			cli.BoolFlag(&o.keep.Args, "keep-args", "Add the arguments of containers"),
+			cli.BoolFlag(&o.keep.Env, "keep-env", "Add the values of environment variables"),
+			cli.BoolFlag(&o.keepConfig, "keep-config", "Add the unchanged configuration files of the runtime, CNI and crishim"),
+			cli.BoolFlag(&o.quiet, "quiet", "Do not show progress", "q"),
 		},
 		Check: o.check,
 		Run:   o.run,

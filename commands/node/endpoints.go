@@ -19,10 +19,10 @@ type endpointsOptions struct{ cli.View }
 func NewEndpoints(in *cli.Invocation) *cli.Verb {
 	o := &endpointsOptions{}
 	return &cli.Verb{
-		Usage: "show which runtime is used, and why",
-		Description: cli.WithExamples("Probes every place where a CRI runtime or a Docker engine may be, and marks the one that other commands use.",
+		Usage: "Show which runtime is used, and why",
+		Description: cli.WithExamples("Probes every endpoint where a CRI runtime or a Docker engine may listen, and marks the endpoint that other commands use.",
 			"crishim endpoints", "crishim endpoints -o json"),
-		Flags: o.ListFlags(output.EndpointColumns),
+		Flags: o.ListFlags(output.EndpointColumns, "endpoints"),
 		Check: o.CheckAlone,
 		Run:   o.run,
 	}

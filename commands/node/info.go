@@ -14,8 +14,8 @@ import (
 func NewInfo(in *cli.Invocation) *cli.Verb {
 	v, quiet := &cli.View{}, false
 	return &cli.Verb{
-		Usage: "show the runtime's conditions and configuration",
-		Description: cli.WithExamples("Conditions, runtime handlers, features and, unless --quiet, the rest of the runtime's verbose status.",
+		Usage: "Show the runtime's conditions and configuration",
+		Description: cli.WithExamples("Shows conditions, runtime handlers, features and, unless --quiet is given, the rest of the runtime's verbose status.",
 			"crishim info", "crishim info -o jsonpath='{.status.conditions[*].type}'"),
 		Flags: append(v.Flags(), cli.DetailsFlag(&quiet)),
 		Check: v.CheckAlone,

@@ -17,8 +17,8 @@ import (
 func NewRuntimeConfig(in *cli.Invocation) *cli.Verb {
 	v := &cli.View{}
 	return &cli.Verb{
-		Usage:       "show the runtime's cgroup driver",
-		Description: cli.WithExamples("What a kubelet asks the runtime before it starts.", "crishim runtime-config"),
+		Usage:       "Show the runtime's cgroup driver",
+		Description: cli.WithExamples("Shows the setting that a kubelet reads from the runtime before it starts.", "crishim runtime-config"),
 		Flags:       v.Flags(),
 		Check:       v.CheckAlone,
 		RunOn: cli.Show(v, func(ctx context.Context, conn *client.Conn) (*runtimeapi.RuntimeConfigResponse, error) {
@@ -31,9 +31,9 @@ func NewRuntimeConfig(in *cli.Invocation) *cli.Verb {
 func NewUpdateRuntimeConfig(in *cli.Invocation) *cli.Verb {
 	cidr := ""
 	return &cli.Verb{
-		Usage:       "set the pod CIDR of the runtime",
+		Usage:       "Set the pod CIDR of the runtime",
 		Description: cli.WithExamples("Sends the pod CIDR, as a kubelet does when its node gets one.", "crishim update-runtime-config --pod-cidr 10.244.3.0/24"),
-		Flags:       []urfave.Flag{cli.CIDRFlag(&cidr, "pod-cidr", "`CIDR`, or two of them separated by a comma for dual stack", "p")},
+		Flags:       []urfave.Flag{cli.CIDRFlag(&cidr, "pod-cidr", "Set the pod `CIDR`, or two separated by a comma for dual stack", "p")},
 		Check: func(_ *cli.Invocation, c *urfave.Context) error {
 			if cidr == "" && !c.Args().Present() {
 				return &cli.UsageError{Text: c.Command.Name + " needs --pod-cidr", Kind: argv.NoArguments}

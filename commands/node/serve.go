@@ -30,8 +30,8 @@ type serve struct {
 func NewServe(in *cli.Invocation) *cli.Verb {
 	o := serve{cli.NewServeOptions(), in.OwnVersion()}
 	return &cli.Verb{
-		Usage: "run the dockershim as a CRI runtime on a Docker engine",
-		Description: cli.WithExamples("The dockershim that other commands start for themselves, on a socket that a kubelet can use. It runs in the foreground and logs to stderr.",
+		Usage: "Run the dockershim as a CRI runtime on a Docker engine",
+		Description: cli.WithExamples("Runs the dockershim, which other commands start for themselves, on a socket that a kubelet can use. It runs in the foreground and logs to stderr.",
 			"crishim serve", "crishim serve --docker-endpoint unix:///run/user/1000/docker.sock"),
 		Flags: o.Flags(),
 		GC:    gogc.Serve,

@@ -26,18 +26,18 @@ type topOptions struct {
 func NewTop(in *cli.Invocation) *cli.Verb {
 	o := &topOptions{in: in}
 	return &cli.Verb{
-		Usage:     "show pods and containers with their resource usage, live",
+		Usage:     "Show live resource usage of pods and containers",
 		ArgsUsage: "[NAMESPACE]",
 		Args:      cli.First(cli.CompleteNamespaces, nil),
-		Description: cli.WithExamples("A tree of pods and containers with state, restarts, CPU, memory, network and disk rates, and plots of the last minutes for the selected row.\n"+
-			"Keys follow logs, open a shell, describe, say why, stop, restart, pause, delete, sort and filter; ? shows them. Network is the pod's. - is not known to the runtime.",
+		Description: cli.WithExamples("Shows a tree of pods and containers with state, restarts, CPU, memory, network and disk rates, and plots of the last minutes for the selected row.\n"+
+			"Keys follow logs, open a shell, describe, explain (why), stop, restart, pause, delete, sort and filter; ? shows them. Network is the pod's. - means that the runtime does not report the value.",
 			"crishim top", "crishim top kube-system --sort mem", "crishim top --once -o json"),
 		Flags: append([]urfave.Flag{
 			o.filter.In.NamespaceFlag(),
 			cli.SelectorFlag(&o.filter.Selector, "l"),
-			cli.DurationFlag(&o.Every, "seconds", "time between two samples: 5, 500ms (default 2s or more, for at most 2 % of a core)", "s"),
-			cli.WordFlag(&o.Sort, top.Orders(), "sort", "sort by `ORDER`: cpu, mem, net, disk, restarts, age, name (default cpu)"),
-			cli.BoolFlag(&o.once, "once", "print one page, or with -o a document, and exit"),
+			cli.DurationFlag(&o.Every, "seconds", "Refresh every `DURATION`: 5, 500ms (default 2s or more, for at most 2 % of a core)", "s"),
+			cli.WordFlag(&o.Sort, top.Orders(), "sort", "Sort by `ORDER`: cpu, mem, net, disk, restarts, age, name (default cpu)"),
+			cli.BoolFlag(&o.once, "once", "Print one page, or with -o a document, and exit"),
 		}, o.Flags()...),
 		GC:    50, // a view may run all day: less memory is worth the CPU time
 		Check: o.check,

@@ -16,9 +16,9 @@ import (
 func NewVersion(in *cli.Invocation) *cli.Verb {
 	v := &cli.View{}
 	return &cli.Verb{
-		Usage: "show the versions of crishim and of the runtime",
-		Description: cli.WithExamples("Shows crishim's own version, and asks the runtime who it is and which CRI version it speaks. In JSON and the\n"+
-			"other formats for programs it is the runtime's answer alone; crishim --version prints crishim's alone.",
+		Usage: "Show the versions of crishim and of the runtime",
+		Description: cli.WithExamples("Shows crishim's version, and the name, version and CRI version of the runtime. JSON and the other formats for\n"+
+			"programs contain only the runtime's answer; crishim --version prints only crishim's version.",
 			"crishim version", "crishim version -o json"),
 		Flags: v.Flags(),
 		Check: func(in *cli.Invocation, c *urfave.Context) error {

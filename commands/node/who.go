@@ -29,14 +29,14 @@ type whoOptions struct {
 func NewWho(in *cli.Invocation) *cli.Verb {
 	o := &whoOptions{}
 	return &cli.Verb{
-		Usage:     "show which pod a process or port of this machine belongs to",
+		Usage:     "Show which pod a process or port of this node belongs to",
 		ArgsUsage: "PID|PORT...",
 		Args:      cli.CompleteNothing,
-		Description: cli.WithExamples("A number is a process, or a port where there is no such process; :8080 and 8080/udp are ports. Ports are looked for in every network namespace,\n"+
-			"and among the ports that are forwarded to pods. A process outside containers is shown with its systemd unit.\n"+
+		Description: cli.WithExamples("A number is a process ID or, if no process has it, a port; :8080 and 8080/udp are ports. who looks for ports in every network namespace\n"+
+			"and among the ports forwarded to pods. A process outside of containers is shown with its systemd unit.\n"+
 			"`crishim ps -o wide` shows the processes of containers. `fuser -v PATH` shows the processes that use a file.",
 			"crishim who 1", "crishim who :8080 53/udp", "crishim who -o json 1"),
-		Flags: o.ListFlags(output.OwnerColumns),
+		Flags: o.ListFlags(output.OwnerColumns, "IDs"),
 		Check: o.check,
 		Run:   o.run,
 	}

@@ -23,10 +23,10 @@ type inspectpOptions struct {
 func NewInspectp(in *cli.Invocation) *cli.Verb {
 	o := &inspectpOptions{}
 	return &cli.Verb{
-		Usage:     "show detailed information on pods",
+		Usage:     "Show detailed information on pods",
 		ArgsUsage: "[POD...]",
 		Args:      cli.CompletePods,
-		Description: cli.WithExamples("Pods by name, namespace/name or id; without arguments those that the filters choose.\nOne pod is an object, several are an array.",
+		Description: cli.WithExamples("Shows pods by name, namespace/name or ID; without arguments, the pods that the filters choose.\nOne pod is an object, several are an array.",
 			"crishim inspectp web", "crishim inspectp web -o go-template='{{.status.network.ip}}'"),
 		Flags: slices.Concat(o.view.Flags(), o.filter.PodFlags(in), []urfave.Flag{cli.DetailsFlag(&o.quiet)}),
 		Check: o.check,

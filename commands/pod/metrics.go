@@ -14,8 +14,8 @@ import (
 func NewMetricDescs(*cli.Invocation) *cli.Verb {
 	v := &cli.View{}
 	return &cli.Verb{
-		Usage:       "list the metrics that the runtime has",
-		Description: cli.WithExamples("The names, help texts and labels of the metrics of metricsp.", "crishim metricdescs -o yaml"),
+		Usage:       "List the metrics of the runtime",
+		Description: cli.WithExamples("Lists the names, help texts and labels of the metrics that metricsp shows.", "crishim metricdescs -o yaml"),
 		Flags:       v.Flags(),
 		Check:       v.CheckAlone,
 		RunOn: cli.Show(v, func(ctx context.Context, conn *client.Conn) (*runtimeapi.ListMetricDescriptorsResponse, error) {
@@ -29,9 +29,9 @@ const metricsInterval = time.Second
 func NewMetricsp(*cli.Invocation) *cli.Verb {
 	v, watch := &cli.View{}, false
 	return &cli.Verb{
-		Usage:       "show the metrics of pods",
-		Description: cli.WithExamples("The metrics that a kubelet takes from the runtime in place of cAdvisor's.", "crishim metricsp -o json"),
-		Flags:       append(v.Flags(), cli.BoolFlag(&watch, "watch", "refresh until interrupted", "w")),
+		Usage:       "Show the metrics of pods",
+		Description: cli.WithExamples("Shows the metrics that a kubelet takes from the runtime instead of cAdvisor.", "crishim metricsp -o json"),
+		Flags:       append(v.Flags(), cli.BoolFlag(&watch, "watch", "Refresh until interrupted", "w")),
 		Check:       v.CheckAlone,
 		RunOn: func(ctx context.Context, printer *cli.Printer, conn *client.Conn) error {
 			return cli.Refresh(ctx, watch, metricsInterval, func(ctx context.Context) error {

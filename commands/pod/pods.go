@@ -27,13 +27,13 @@ type podsOptions struct {
 func NewPods(in *cli.Invocation) *cli.Verb {
 	o := &podsOptions{dirs: in.PodDirs()}
 	return &cli.Verb{
-		Usage: "list pods",
-		Description: cli.WithExamples("Pod sandboxes in every state, newest first. READY counts running containers; in pods of sync and apply, ready ones (?: nothing probes them now). STATE is the state of the pod, SANDBOX the state of its sandbox. "+
+		Usage: "List pods",
+		Description: cli.WithExamples("Lists pod sandboxes in every state, newest first. READY counts running containers, or ready ones in pods of sync and apply; ? means that nothing probes them now. STATE is the state of the pod, SANDBOX the state of its sandbox. "+
 			"CRI does not mark init containers: a container that succeeded before another was created is not counted.",
 			"crishim pods", "crishim pods --state ready -q", "crishim pods -n kube-system -o wide"),
-		Flags: slices.Concat(o.view.ListFlags(output.PodColumns), o.filter.PodFlags(in), []urfave.Flag{
-			o.filter.DockerFlag("pods", "ready", "notready"),
-			cli.StringFlag(&o.filter.ID, "id", "pods whose id begins with `ID`"),
+		Flags: slices.Concat(o.view.ListFlags(output.PodColumns, "IDs"), o.filter.PodFlags(in), []urfave.Flag{
+			o.filter.DockerFlag("ready", "notready"),
+			cli.StringFlag(&o.filter.ID, "id", "Filter by the beginning of the `ID`"),
 			o.view.WideFlag(),
 			cli.WatchFlag(&o.watch),
 		}),

@@ -32,15 +32,15 @@ type portForwardOptions struct {
 func NewPortForward(in *cli.Invocation) *cli.Verb {
 	o := &portForwardOptions{}
 	return &cli.Verb{
-		Usage:     "forward local ports to a pod",
+		Usage:     "Forward local ports to a pod",
 		ArgsUsage: "POD [[ADDRESS:]LOCAL:]REMOTE...",
 		Args:      cli.First(cli.CompletePods, nil),
-		Description: cli.WithExamples("The pod by name, namespace/name or id. PORT alone is the same port on both sides; :REMOTE takes a free local one. REMOTE may be\n"+
-			"the name of a port in the pod's manifest.\n"+
-			"Local ports are bound on 127.0.0.1 and ::1, or on --address or ADDRESS. Runs until it is interrupted or the pod ends.",
+		Description: cli.WithExamples("Forwards local ports to a pod, given by name, namespace/name or ID. REMOTE alone is the same port on both sides; :REMOTE takes a free\n"+
+			"local port. REMOTE may be the name of a port in the pod's manifest.\n"+
+			"Listens on 127.0.0.1 and ::1, or on --address or ADDRESS. Runs until it is interrupted or the pod ends.",
 			"crishim port-forward web 8080:80", "crishim port-forward web :80", "crishim port-forward pod/web 8080:http", "crishim port-forward --address 0.0.0.0 web 8080:80 9090"),
 		Flags: append(o.session.TransportFlags(), o.in.NamespaceFlag(),
-			cli.StringsFlag(&o.session.Options.Addresses, "address", "`ADDRESS` to listen on (default 127.0.0.1 and ::1); may be repeated")),
+			cli.StringsFlag(&o.session.Options.Addresses, "address", "Listen on `ADDRESS` (default 127.0.0.1 and ::1)")),
 		Check: o.check,
 		RunOn: o.run,
 	}

@@ -15,14 +15,14 @@ type rmpOptions struct{ cli.RemoveOptions }
 func NewRmp(in *cli.Invocation) *cli.Verb {
 	o := &rmpOptions{}
 	return &cli.Verb{
-		Usage:     "remove pods",
+		Usage:     "Remove pods",
 		ArgsUsage: "POD...",
 		Args:      cli.CompletePods,
-		Description: cli.WithExamples("Removes pods and all their containers. A running pod is refused, unless --force stops it first.",
+		Description: cli.WithExamples("Removes pods and all their containers. A running pod is refused unless --force stops it first.",
 			"crishim rmp web", "crishim rmp -f web", "crishim rmp --all --force"),
 		Flags: []urfave.Flag{
-			o.ForceFlag("stop running pods first"),
-			o.AllFlag("remove all pods of the runtime"),
+			o.ForceFlag("Stop running pods first"),
+			o.AllFlag("Remove all pods of the runtime"),
 			cli.SelectorFlag(&o.Selector, "l"),
 			o.NamespaceFlag(),
 			o.DryRunFlag("removed"),

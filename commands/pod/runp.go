@@ -25,14 +25,14 @@ type runpOptions struct {
 func NewRunp(in *cli.Invocation) *cli.Verb {
 	o := &runpOptions{dirs: in.PodDirs()}
 	return &cli.Verb{
-		Usage:     "run a pod",
+		Usage:     "Run a pod",
 		ArgsUsage: "POD-CONFIG",
 		Args:      cli.CompleteFiles,
-		Description: cli.WithExamples("Creates a pod from a configuration in JSON or YAML, - for standard input, and prints its id. A missing uid is generated.",
+		Description: cli.WithExamples("Creates a pod from a configuration in JSON or YAML (- for stdin) and prints its ID. A missing uid is generated.",
 			"crishim runp pod.json", "crishim runp --dry-run pod.yaml"),
 		Subcommands: []cli.Entry{cli.NewSchema("runp", "pod")},
 		Flags: []urfave.Flag{
-			cli.StringFlag(&o.handler, "runtime", "runtime `HANDLER` to use for this pod", "r"),
+			cli.StringFlag(&o.handler, "runtime", "Use the runtime `HANDLER` for the pod", "r"),
 			cli.CancelFlag(&o.cancel),
 			cli.DryRunFlag(&o.dryRun),
 		},

@@ -24,10 +24,10 @@ type statspOptions struct {
 func NewStatsp(in *cli.Invocation) *cli.Verb {
 	o := &statspOptions{}
 	return &cli.Verb{
-		Usage:       "show the resource usage of pods",
+		Usage:       "Show the resource usage of pods",
 		ArgsUsage:   "[POD...]",
 		Args:        cli.CompletePods,
-		Description: cli.WithExamples("Like stats, for pods: all containers of a pod together, and its network.", "crishim statsp", "crishim statsp -o json"),
+		Description: cli.WithExamples("Shows the same values as stats, for all containers of a pod together, and its network.", "crishim statsp", "crishim statsp -o json"),
 		Flags:       o.Flags(output.PodStatsColumns),
 		Check:       o.Check,
 		RunOn:       o.run,

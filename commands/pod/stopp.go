@@ -15,10 +15,10 @@ type stoppOptions struct{ cli.Targets }
 func NewStopp(in *cli.Invocation) *cli.Verb {
 	o := &stoppOptions{cli.Targets{PassUnknown: true}}
 	return &cli.Verb{
-		Usage:       "stop pods",
+		Usage:       "Stop pods",
 		ArgsUsage:   "POD...",
 		Args:        cli.CompletePods,
-		Description: cli.WithExamples("Stops the containers of pods and removes their networks. If a pod is stopped already, that is a success.", "crishim stopp web", "crishim stopp --selector app=web --dry-run"),
+		Description: cli.WithExamples("Stops the containers of pods and removes the pods' networks. A pod that is already stopped is a success.", "crishim stopp web", "crishim stopp --selector app=web --dry-run"),
 		Flags:       []urfave.Flag{cli.SelectorFlag(&o.Selector, "l"), o.NamespaceFlag(), o.DryRunFlag("stopped")},
 		Check:       o.Check,
 		RunOn:       o.run,

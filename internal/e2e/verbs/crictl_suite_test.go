@@ -97,7 +97,7 @@ func TestSuiteOfCrictlIsForCrictlOnly(t *testing.T) {
 		}
 	}
 	c.run("help", "rm").want(t, 0, c.run("rm", "-h").out, "")
-	if r := c.run("help"); !strings.Contains(r.out, "crishim - debug containers") {
+	if r := c.run("help"); !strings.Contains(r.out, "crishim - Debug containers") {
 		t.Errorf("got %+v", r)
 	}
 }

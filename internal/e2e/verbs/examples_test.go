@@ -38,12 +38,13 @@ var elsewhere = map[string]string{
 	"crishim run --rm busybox echo hello": "cri/run",
 	"crishim run --rm -it busybox sh":     "cri/run",
 	"crishim run --rm -e NAME=value -v /srv:/data busybox env": "cri/run",
-	"crishim logs --previous web":                              "cri/why",
-	"crishim exec -it web sh":                                  "cri/terminal",
-	"crishim debug web":                                        "cri/debug",
-	"crishim debug --copy-to web-debug web":                    "cri/debug",
-	"crishim debug --profile net web netstat -tln":             "cri/debug",
-	"crishim debug --image alpine:3 web":                       "cri/debug",
+	"crishim logs -p web":                          "cri/why",
+	"crishim events --since 10m":                   "cri/events_since",
+	"crishim exec -it web sh":                      "cri/terminal",
+	"crishim debug web":                            "cri/debug",
+	"crishim debug --copy-to web-debug web":        "cri/debug",
+	"crishim debug --profile net web netstat -tln": "cri/debug",
+	"crishim debug --image alpine:3 web":           "cri/debug",
 }
 
 // exampleNode has what the examples in the help speak of, and their files in dir.

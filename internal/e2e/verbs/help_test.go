@@ -37,23 +37,32 @@ func examples(description string) []string {
 	return lines
 }
 
+// phrase matches the usage of a verb or flag.
+var phrase = regexp.MustCompile("^[A-Z].*[^.]$")
+
 func TestEveryVerbHasHelpWithExamples(t *testing.T) {
 	app := testApp()
 	everyCommand(app, func(name string, c *urfave.Command) {
-		if c.Usage == "" || strings.HasSuffix(c.Usage, ".") {
-			t.Errorf("%s: usage is %q, want a phrase without a full stop", name, c.Usage)
+		if !phrase.MatchString(c.Usage) {
+			t.Errorf("%s: usage is %q, want a phrase with a capital letter and without a full stop", name, c.Usage)
+		}
+		if text, _, _ := strings.Cut(c.Description, "\n\nExamples:\n"); !strings.HasSuffix(text, ".") {
+			t.Errorf("%s: the description has no full stop: %q", name, text)
 		}
 		if len(examples(c.Description)) == 0 {
 			t.Errorf("%s has no example in its help", name)
 		}
 		for _, flag := range c.Flags {
-			if doc, ok := flag.(urfave.DocGenerationFlag); !ok || doc.GetUsage() == "" {
-				if visible, ok := flag.(urfave.VisibleFlag); !ok || visible.IsVisible() {
-					t.Errorf("%s: --%s has no usage", name, flag.Names()[0])
-				}
+			if usage := cli.FlagUsage(flag); cli.IsVisible(flag) && !phrase.MatchString(usage) {
+				t.Errorf("%s: --%s: usage is %q, want a phrase with a capital letter and without a full stop", name, flag.Names()[0], usage)
 			}
 		}
 	})
+	for _, flag := range app.Flags {
+		if usage := cli.FlagUsage(flag); !phrase.MatchString(usage) {
+			t.Errorf("--%s: usage is %q, want a phrase with a capital letter and without a full stop", flag.Names()[0], usage)
+		}
+	}
 }
 
 // An example is a command line that its verb's flags can read.

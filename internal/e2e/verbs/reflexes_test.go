@@ -149,7 +149,7 @@ func TestNamespaceOfVerbsThatChange(t *testing.T) {
 		{"delete -q -n a two", 1, "", "crishim: there is no pod \"two\"\nhint: `crishim pods` lists them\n"},
 		{"delete -q b/two b/two/x", 1, "", "crishim: there is no pod \"b/two/x\"\nhint: it is a container; `crishim stop b/two/x` and `crishim rm b/two/x` are for those\n"},
 		{"delete -q -n b two", 0, "pod b/two: deleted\n", ""},
-		{"delete -f x.yaml -n b", 2, "", "crishim: give either -f or --namespace, not both: manifests name their namespaces\nusage: crishim delete [options] [NAMESPACE/]NAME...\n"},
+		{"delete -f x.yaml -n b", 2, "", "crishim: give either -f or --namespace, not both: manifests name their namespaces\nusage: crishim delete [options] POD|WORKLOAD...\n"},
 	} {
 		if r := c.run(strings.Fields(step.line)...); r != (result{step.code, step.out, step.err}) {
 			t.Errorf("%s: got %+v", step.line, r)
@@ -189,6 +189,7 @@ func TestHintsForOtherWords(t *testing.T) {
 		{"kill -9 web", 2, "`crishim kill -s 9 CONTAINER` sends the signal"},
 		{"apply -k base", 2, "`kubectl kustomize DIR | crishim apply -f -` runs what it prints"},
 		{"system df", 2, "`crishim df` shows what takes up disk"},
+		{"system prune", 2, "`crishim info` shows the runtime, `crishim df` what takes up disk, `crishim rmi --prune` and `crishim gc` remove what is unused"},
 		{"rmi -f busybox:nosuch", 1, "did you mean busybox:latest? `crishim images` lists them"},
 		{"apply nosuch/directory", 2, "give files, directories of manifests, or - for standard input"},
 	} {

@@ -108,7 +108,7 @@ func TestUsageErrors(t *testing.T) {
 		{"serve --pod-cidr 10.1", 2, `invalid --pod-cidr "10.1": must be an address range such as 10.244.3.0/24`},
 		{"stop --selector app=x y", 2, `--selector takes no arguments, got "y"`},
 		{"inspect --attempt first x", 2, `invalid --attempt "first": must be a number from 0 on`},
-		{"run", 125, "run needs IMAGE [COMMAND...] | CONTAINER-CONFIG POD-CONFIG"},
+		{"run", 125, "run needs IMAGE [COMMAND [ARG...]] | CONTAINER-CONFIG POD-CONFIG"},
 		{"run --nosuch busybox", 125, `unknown flag "--nosuch"`},
 		{"run --rm -d busybox", 2, "--rm and --detach: choose one"},
 		{"run --memory much busybox", 125, `invalid --memory "much": must be a size such as 512Mi or 1g`},
