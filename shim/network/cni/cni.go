@@ -193,9 +193,9 @@ func del(ctx context.Context, l podLock, list *libcni.NetworkConfigList, rt *lib
 	return nil
 }
 
-// Reclaim tears down the networks of sandboxes that no longer exist, and returns their ids. It finds them in libcni's
-// cache and in the lock files of interrupted changes. It then calls the plugins' garbage collection (CNI 1.1), unless
-// the network is shared with another runtime.
+// Reclaim tears down the networks of sandboxes that no longer exist, and returns the ids for which that succeeded. It
+// finds the sandboxes in libcni's cache and in the lock files of interrupted changes. It then calls the plugins' garbage
+// collection (CNI 1.1), unless the network is shared with another runtime.
 func (p *Plugin) Reclaim(ctx context.Context, exists func(id string) bool, shared bool) ([]string, error) {
 	attachments, err := p.cni.GetCachedAttachments("")
 	if err != nil {
@@ -212,19 +212,23 @@ func (p *Plugin) Reclaim(ctx context.Context, exists func(id string) bool, share
 	}
 	slices.Sort(ids)
 	var (
-		gone []string
-		errs []error
+		freed []string
+		errs  []error
 	)
 	for _, id := range slices.Compact(ids) {
-		if !exists(id) {
-			gone = append(gone, id)
-			errs = append(errs, p.TearDown(ctx, network.Pod{ID: id}))
+		if exists(id) {
+			continue
+		}
+		if err := p.TearDown(ctx, network.Pod{ID: id}); err != nil {
+			errs = append(errs, err)
+		} else {
+			freed = append(freed, id)
 		}
 	}
 	if !shared {
-		errs = append(errs, p.collect(ctx, gone))
+		errs = append(errs, p.collect(ctx))
 	}
-	return gone, errors.Join(errs...)
+	return freed, errors.Join(errs...)
 }
 
 func ours(a *libcni.NetworkAttachment) bool {
@@ -237,8 +241,9 @@ func ours(a *libcni.NetworkAttachment) bool {
 }
 
 // collect calls the plugins' garbage collection. It does nothing while a set-up is in progress, because the cache does
-// not have the new network yet.
-func (p *Plugin) collect(ctx context.Context, gone []string) error {
+// not have the new network yet. All attachments in the cache are valid: an attachment whose tear-down failed needs
+// another DEL with its own configuration, which CNI does not let GC replace.
+func (p *Plugin) collect(ctx context.Context) error {
 	list, err := p.load()
 	if err != nil {
 		return nil //nolint:nilerr // no network, nothing to collect
@@ -257,7 +262,7 @@ func (p *Plugin) collect(ctx context.Context, gone []string) error {
 	}
 	valid := []types.GCAttachment{}
 	for _, a := range attachments {
-		if a.Network == list.Name && !slices.Contains(gone, a.ContainerID) {
+		if a.Network == list.Name {
 			valid = append(valid, types.GCAttachment{ContainerID: a.ContainerID, IfName: a.IfName})
 		}
 	}

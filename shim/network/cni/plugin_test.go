@@ -159,6 +159,38 @@ func TestWhatPluginsAreAsked(t *testing.T) {
 	}
 }
 
+// TestReclaimAfterAFailedTearDown checks that Reclaim does not return a network that a plugin failed to delete, and that
+// the garbage collection keeps this network, so that the next Reclaim can delete it.
+func TestReclaimAfterAFailedTearDown(t *testing.T) {
+	t.Parallel()
+	s := scriptedPlugin(t, "1.1.0")
+	if err := s.SetUp(t.Context(), scriptedPod("dead")); err != nil {
+		t.Fatal(err)
+	}
+	s.take(t)
+	failing := filepath.Join(s.dir, "DEL")
+	if err := os.WriteFile(failing, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	exists := func(string) bool { return false }
+	if freed, err := s.Reclaim(t.Context(), exists, false); err == nil || len(freed) != 0 {
+		t.Errorf("the plugin fails: got %v, %v, want an error only", freed, err)
+	}
+	calls := s.take(t)
+	if got := commandsOf(calls); got != "DEL GC" {
+		t.Fatalf("the plugin is called with %q, want DEL once, then GC", got)
+	}
+	if valid := fmt.Sprint(calls[1].config["cni.dev/valid-attachments"]); valid != "[map[containerID:dead ifname:eth0]]" {
+		t.Errorf("got valid attachments %s, want the one that is not deleted", valid)
+	}
+	if err := os.Remove(failing); err != nil {
+		t.Fatal(err)
+	}
+	if freed, err := s.Reclaim(t.Context(), exists, false); err != nil || !slices.Equal(freed, []string{"dead"}) {
+		t.Errorf("the plugin works again: got %v, %v", freed, err)
+	}
+}
+
 // TestWhatPluginsRefuse checks that a plugin's error is reported and that the attachment is kept.
 func TestWhatPluginsRefuse(t *testing.T) {
 	t.Parallel()
