@@ -100,11 +100,14 @@ func (p *Plugin) SetUp(ctx context.Context, pod network.Pod) (err error) {
 		return err
 	}
 	defer func() { l.unlock(err == nil) }()
-	gc, _ := p.gcLock(ctx, unix.LOCK_SH)
+	gc, err := p.gcLock(ctx, unix.LOCK_SH)
+	if err != nil {
+		p.options.Log.Warn("the network of a new pod sandbox is not locked against garbage collection", "id", pod.ID, "err", err)
+	}
+	defer gc.Close()
 	if ctx.Err() != nil {
 		return fmt.Errorf("wait for the garbage collection of CNI network %s: %w", list.Name, ctx.Err())
 	}
-	defer gc.Close() // without the lock the new network could be garbage collected
 	if p.options.Kubenet != nil {
 		if err := p.options.Kubenet.masquerade(ctx, p.cidr()); err != nil {
 			return err

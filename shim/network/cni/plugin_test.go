@@ -2,7 +2,9 @@ package cni
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +13,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/internal/test"
 	"github.com/crishim/crishim/shim/network"
 )
 
@@ -188,6 +191,24 @@ func TestReclaimAfterAFailedTearDown(t *testing.T) {
 	}
 	if freed, err := s.Reclaim(t.Context(), exists, false); err != nil || !slices.Equal(freed, []string{"dead"}) {
 		t.Errorf("the plugin works again: got %v, %v", freed, err)
+	}
+}
+
+// TestSetUpWithoutTheLock checks that a network is set up without the lock against garbage collection, with a warning.
+func TestSetUpWithoutTheLock(t *testing.T) {
+	t.Parallel()
+	s := scriptedPlugin(t, "1.1.0")
+	var log test.Buffer
+	s.options.Log = slog.New(slog.NewTextHandler(&log, nil))
+	cache := filepath.Join(s.dir, "cache")
+	if err := errors.Join(os.Mkdir(cache, 0o700), os.WriteFile(filepath.Join(cache, "crishim"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SetUp(t.Context(), scriptedPod("a")); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(log.String(), "garbage collection") {
+		t.Errorf("got the log:\n%s", log.String())
 	}
 }
 
