@@ -50,7 +50,7 @@ func securityProfile(p *runtimeapi.SecurityProfile, text string, unset runtimeap
 		case strings.HasPrefix(text, prefix):
 			p.ProfileType, p.LocalhostRef = runtimeapi.SecurityProfile_Localhost, text
 		default:
-			return nil, fmt.Errorf("invalid seccomp profile %q: must be runtime/default, unconfined or localhost/...: %w", text, errdefs.ErrInvalidArgument)
+			return nil, fmt.Errorf("invalid value %q: must be runtime/default, unconfined or localhost/...: %w", text, errdefs.ErrInvalidArgument)
 		}
 	}
 	ref := strings.TrimPrefix(p.GetLocalhostRef(), prefix)

@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -80,6 +81,9 @@ func TestAppArmorOption(t *testing.T) {
 		p, err := AppArmorProfile(tc.field, tc.text)
 		if (err != nil) != tc.bad {
 			t.Errorf("%s: got error %v", name, err)
+		}
+		if err != nil && strings.Contains(err.Error(), "seccomp") {
+			t.Errorf("%s: got error %v about another profile", name, err)
 		}
 		if err == nil && appArmorOption(p) != tc.want {
 			t.Errorf("%s: got %q, want %q", name, appArmorOption(p), tc.want)
