@@ -69,10 +69,12 @@ func (s *Service) read(ctx context.Context, t target, what cgroups.Controller) (
 	if answer.Read.IsZero() || answer.Read.Year() < 1970 { // the container does not run
 		return m, false, nil
 	}
-	return fromEngine(answer), true, nil
+	return fromEngine(answer, t.c.HostConfig.Memory), true, nil
 }
 
-func fromEngine(a container.StatsResponse) sample {
+// fromEngine takes the memory limit from the container's configuration, because the engine reports the host's memory
+// as the limit of a container without one.
+func fromEngine(a container.StatsResponse, memoryLimit int64) sample {
 	s := cgroups.NewStats()
 	s.CpuStats.CpuUsage.TotalUsage = a.CPUStats.CPUUsage.TotalUsage
 	s.CpuStats.CpuUsage.UsageInUsermode = a.CPUStats.CPUUsage.UsageInUsermode
@@ -81,7 +83,7 @@ func fromEngine(a container.StatsResponse) sample {
 	s.MemoryStats.Stats = a.MemoryStats.Stats
 	s.MemoryStats.Usage = cgroups.MemoryData{
 		Usage: a.MemoryStats.Usage, MaxUsage: a.MemoryStats.MaxUsage, Failcnt: a.MemoryStats.Failcnt,
-		Limit: a.MemoryStats.Stats["hierarchical_memory_limit"], // MemoryStats.Limit is the host's memory if there is no limit
+		Limit: uint64(memoryLimit),
 	}
 	s.PidsStats = cgroups.PidsStats(a.PidsStats)
 	if s.PidsStats.Limit >= unlimited {

@@ -112,8 +112,8 @@ func (s *Service) targets(ctx context.Context, wanted func(container.Summary) bo
 const inspectedKept = 4096
 
 // remembered returns the cached inspection of a container if its process is still in the container's cgroup. An
-// inspection takes half of the time of a list. Stats use no values that change while a container runs; metrics do, see
-// forget.
+// inspection takes half of the time of a list. Stats from cgroup files use no values that change while a container runs;
+// metrics do, see forget.
 func (s *Service) remembered(ctx context.Context, id string) (target, error) {
 	s.mu.Lock()
 	t, ok := s.inspected[id]

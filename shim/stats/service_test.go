@@ -50,7 +50,7 @@ func (e *remoteEngine) ContainerStatsOneShot(ctx context.Context, id string) (co
 
 func (e *remoteEngine) run(t *testing.T, name string, labels map[string]string) string {
 	t.Helper()
-	made, err := e.ContainerCreate(t.Context(), &container.Config{Image: "i:v1", Labels: labels}, &container.HostConfig{}, nil, nil, name)
+	made, err := e.ContainerCreate(t.Context(), &container.Config{Image: "i:v1", Labels: labels}, &container.HostConfig{Resources: container.Resources{Memory: 4096}}, nil, nil, name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,8 @@ func TestRemoteEngine(t *testing.T) {
 	if err != nil || len(list.GetStats()) != 1 || list.GetStats()[0].GetAttributes().GetId() != good {
 		t.Fatalf("list: got %v, %v", list, err)
 	}
-	if got := list.GetStats()[0]; got.GetCpu().GetUsageCoreNanoSeconds().GetValue() != 5000 || got.GetMemory().GetWorkingSetBytes().GetValue() != 1000 {
+	if got := list.GetStats()[0]; got.GetCpu().GetUsageCoreNanoSeconds().GetValue() != 5000 || got.GetMemory().GetWorkingSetBytes().GetValue() != 1000 ||
+		got.GetMemory().GetAvailableBytes().GetValue() != 3096 {
 		t.Errorf("got %v", got)
 	}
 	labelled, err := s.ListContainerStats(t.Context(), &runtimeapi.ListContainerStatsRequest{Filter: &runtimeapi.ContainerStatsFilter{LabelSelector: map[string]string{"from-the-image": "yes"}}})

@@ -187,7 +187,7 @@ func TestFromEngine(t *testing.T) {
 		at: when, cpu: cpuSample{usage: 5000},
 		memory: memorySample{usage: 1000, workingSet: 700, rss: 100, cache: 200, mapped: 40, limit: unlimited, faults: 8, majorFaults: 2},
 		io:     ioSample{devices: []ioDevice{{device: "8:0", readBytes: 1, writeBytes: 2}}}, processes: 3, threads: 3,
-	}, fromEngine(a))
+	}, fromEngine(a, 0))
 }
 
 func TestNetworkUsage(t *testing.T) {
