@@ -149,22 +149,23 @@ func TestRatesOfOtherPods(t *testing.T) {
 	}
 }
 
-// newStore is an engine with containerd's image store, which reports the size of a container's layer but not its path.
-type newStore struct {
+// sizeEngine is an engine that must be asked for the size of a container's layer.
+type sizeEngine struct {
 	*remoteEngine
-	asked atomic.Int32
-	hangs atomic.Bool
+	driver storage.DriverData
+	asked  atomic.Int32
+	hangs  atomic.Bool
 }
 
-func (e *newStore) ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error) {
+func (e *sizeEngine) ContainerInspect(ctx context.Context, id string) (container.InspectResponse, error) {
 	c, err := e.remoteEngine.ContainerInspect(ctx, id)
 	if err == nil {
-		c.GraphDriver = storage.DriverData{Name: "overlayfs"}
+		c.GraphDriver = e.driver
 	}
 	return c, err
 }
 
-func (e *newStore) ContainerInspectWithRaw(ctx context.Context, id string, size bool) (container.InspectResponse, []byte, error) {
+func (e *sizeEngine) ContainerInspectWithRaw(ctx context.Context, id string, size bool) (container.InspectResponse, []byte, error) {
 	e.asked.Add(1)
 	if e.hangs.Load() {
 		<-ctx.Done()
@@ -180,7 +181,20 @@ func (e *newStore) ContainerInspectWithRaw(ctx context.Context, id string, size 
 // TestSizesOfTheEngine checks that such an engine is asked for sizes once a minute in the background.
 func TestSizesOfTheEngine(t *testing.T) {
 	t.Parallel()
-	e := &newStore{remoteEngine: &remoteEngine{Memory: enginetest.NewMemory()}}
+	for _, driver := range []storage.DriverData{
+		{Name: "overlayfs"}, // containerd's image store
+		{Name: "fuse-overlayfs", Data: map[string]string{"UpperDir": t.TempDir()}},
+	} {
+		t.Run(driver.Name, func(t *testing.T) {
+			t.Parallel()
+			testSizes(t, driver)
+		})
+	}
+}
+
+func testSizes(t *testing.T, driver storage.DriverData) {
+	t.Helper()
+	e := &sizeEngine{remoteEngine: &remoteEngine{Memory: enginetest.NewMemory()}, driver: driver}
 	e.AddImage("i:v1")
 	pod := &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "n", Uid: "u"}
 	member := func(name string) string {

@@ -135,21 +135,21 @@ func (s *Service) beginLayers(ts ...target) time.Time {
 	return time.Now().Add(sizeBudget)
 }
 
-// layerFinder returns nil for a layer that is not on this host. Without a layer directory, as with containerd's image
-// store, the engine is asked for the size.
+// layerFinder returns nil for a layer of overlay2 that is not on this host. With another driver, such as containerd's
+// image store or fuse-overlayfs, the engine is asked for the size.
 func (s *Service) layerFinder(t target) findSize {
-	dir := t.c.GraphDriver.Data["UpperDir"]
-	if dir == "" && t.c.GraphDriver.Name != "" {
+	if t.c.GraphDriver.Name != "overlay2" {
 		return func(ctx context.Context) (layerSize, error) { return s.askSize(ctx, t.c.ID) }
 	}
-	if _, err := os.Stat(dir); err == nil && t.c.GraphDriver.Name == "overlay2" {
-		return func(ctx context.Context) (layerSize, error) {
-			size, err := walk(ctx, dir)
-			size.root, _, _ = strings.Cut(dir, "/overlay2/")
-			return size, err
-		}
+	dir := t.c.GraphDriver.Data["UpperDir"]
+	if _, err := os.Stat(dir); err != nil {
+		return nil
 	}
-	return nil
+	return func(ctx context.Context) (layerSize, error) {
+		size, err := walk(ctx, dir)
+		size.root, _, _ = strings.Cut(dir, "/overlay2/")
+		return size, err
+	}
 }
 
 func (s *Service) askSize(ctx context.Context, id string) (layerSize, error) {
