@@ -250,7 +250,7 @@ func TestLimitsInRecordedCgroups(t *testing.T) {
 		"none without the controller":  {host.CgroupDirs{"memory": dir}, map[string]string{"hugetlb.2MB.limit_in_bytes": "0"}, ""},
 		"some of a size that is none":  {v2, map[string]string{"hugetlb.1GB.max": "1"}, "hugetlb.1GB.max"},
 		"some without the controller":  {host.CgroupDirs{"memory": dir}, map[string]string{"hugetlb.2MB.limit_in_bytes": "5"}, `="5": the host has no cgroup controller hugetlb`},
-		"a file elsewhere":             {v2, map[string]string{"memory.x/../../victim": "1"}, "no name of a file"},
+		"a file elsewhere":             {v2, map[string]string{"memory.x/../../victim": "1"}, `invalid file name "memory.x/../../victim"`},
 		"a file that is none":          {v2, map[string]string{"memory.most": "0"}, "memory.most"},
 	} {
 		err := writeLimits(tc.groups, tc.files)

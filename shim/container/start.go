@@ -137,7 +137,7 @@ func writeLimits(cgroups host.CgroupDirs, files map[string]string) error {
 	for name, value := range files {
 		dir, err := cgroups.Of(name)
 		if filepath.Base(name) != name {
-			err = invalid("%q is no name of a file", name)
+			err = invalid("invalid file name %q", name)
 		}
 		var f *os.File
 		if err == nil { // the file is not created, so a missing controller is an error

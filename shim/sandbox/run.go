@@ -61,7 +61,7 @@ func validate(c *runtimeapi.PodSandboxConfig) error {
 	case len(hostname) > 63:
 		return invalid("host name %q is longer than 63 characters", hostname)
 	case strings.Trim(hostname, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != "":
-		return invalid("host name %q holds what is no letter, digit, '-', '_' or '.'", hostname)
+		return invalid("invalid host name %q: must contain only letters, digits, '-', '_' and '.'", hostname)
 	case c.GetLogDirectory() != "" && !filepath.IsAbs(c.GetLogDirectory()):
 		return invalid("log directory %q is not absolute", c.GetLogDirectory())
 	case c.GetWindows() != nil:
@@ -111,7 +111,7 @@ func validatePort(p *runtimeapi.PortMapping) error {
 	}
 	if ip := p.GetHostIp(); ip != "" {
 		if _, err := netip.ParseAddr(ip); err != nil {
-			return invalid("host address %q of port %d is no IP address", ip, p.GetContainerPort())
+			return invalid("host address %q of port %d is not an IP address", ip, p.GetContainerPort())
 		}
 	}
 	return nil

@@ -61,7 +61,7 @@ func (r records) begin(execID, containerID string) *record {
 		rec.root, err = rundir.OpenPrivate(r.dir)
 	}
 	if err != nil {
-		r.log.Warn("a session is not written down; what it started stays if this process is killed", "error", err)
+		r.log.Warn("an exec session is not recorded; its processes keep running if this process is killed", "error", err)
 		return rec
 	}
 	rec.write()
@@ -152,7 +152,7 @@ func endRecorded(ctx context.Context, root *os.Root, name string, engine ExecIns
 		return err
 	}
 	if n.Exec+".json" != name || !engineIDs.MatchString(n.Container) {
-		return fmt.Errorf("the record %s is of no exec in a container", name)
+		return fmt.Errorf("record %s has an invalid exec or container id", name)
 	}
 	if n.Boot != proctree.BootID() {
 		return nil // no process survives a reboot

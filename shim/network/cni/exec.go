@@ -67,7 +67,7 @@ func (p *Plugin) lock(ctx context.Context, id string) (context.Context, podLock,
 	}
 	starter := &starter{}
 	if err != nil {
-		p.options.Log.Warn("work on the network of a pod sandbox is not safe against being killed", "id", id, "err", err)
+		p.options.Log.Warn("cannot lock the network of a pod sandbox; CNI plugins may overlap if the shim is killed", "id", id, "err", err)
 	} else {
 		starter.lock = file.File
 	}
@@ -91,7 +91,7 @@ func (p *Plugin) lockPath(id string) string {
 
 func (p *Plugin) lockFile(ctx context.Context, id string) (*filelock.Lock, error) {
 	if filepath.Base(id) != id || id == "." || id == ".." || id == string(filepath.Separator) {
-		return nil, fmt.Errorf("%q is no id of a pod sandbox", id)
+		return nil, fmt.Errorf("invalid pod sandbox id %q", id)
 	}
 	path := p.lockPath(id)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -181,7 +181,7 @@ func (s *starter) run(ctx context.Context, path string, config []byte, environ [
 		return out.Bytes(), err
 	}
 	if ctx.Err() != nil {
-		return nil, fmt.Errorf("%s was ended before it was done: %w", filepath.Base(path), ctx.Err())
+		return nil, fmt.Errorf("%s was killed: %w", filepath.Base(path), ctx.Err())
 	}
 	reported := types.Error{}
 	if json.Unmarshal(out.Bytes(), &reported) == nil && reported.Msg != "" {
@@ -192,5 +192,5 @@ func (s *starter) run(ctx context.Context, path string, config []byte, environ [
 			return nil, fmt.Errorf("%w: %q", err, text)
 		}
 	}
-	return nil, fmt.Errorf("it said nothing: %w", err)
+	return nil, fmt.Errorf("no error message: %w", err)
 }

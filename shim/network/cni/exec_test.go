@@ -46,7 +46,7 @@ wait
 		return err == nil
 	})
 	cancel()
-	if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "ptp was ended before it was done") {
+	if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "ptp was killed: context canceled") {
 		t.Errorf("got %v", err)
 	}
 	test.Until(t, "the plugin", func() bool {
@@ -70,8 +70,8 @@ func TestWhatPluginsSay(t *testing.T) {
 		"as it should be": {`echo '{"cniVersion":"1.0.0","code":11,"msg":"no address is free","details":"really"}'; exit 1`, "no address is free; really"},
 		"on stderr":       {`echo 'segmentation fault' >&2; exit 2`, `exit status 2: "segmentation fault"`},
 		"no JSON":         {`echo 'what?'; exit 1`, `exit status 1: "what?"`},
-		"not a word":      {`exit 3`, "it said nothing: exit status 3"},
-		"killed":          {`kill -9 $$`, "it said nothing: signal: killed"},
+		"not a word":      {`exit 3`, "no error message: exit status 3"},
+		"killed":          {`kill -9 $$`, "no error message: signal: killed"},
 		"escape codes":    {`printf '\033[2Jboo' >&2; exit 1`, `"\x1b[2Jboo"`},
 	} {
 		t.Run(name, func(t *testing.T) {

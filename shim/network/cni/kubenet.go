@@ -104,7 +104,7 @@ func (k *Kubenet) masquerade(ctx context.Context, podCIDR string) error {
 			out, err = exec.CommandContext(ctx, program, slices.Concat([]string{"-w", "-t", "nat", "-A"}, rule)...).CombinedOutput()
 		}
 		if err != nil {
-			return fmt.Errorf("masquerade beyond %s: %s: %w: %s", keep, program, err, strings.TrimSpace(string(out)))
+			return fmt.Errorf("masquerade traffic to addresses outside %s: %s: %w: %s", keep, program, err, strings.TrimSpace(string(out)))
 		}
 	}
 	return nil
