@@ -59,7 +59,7 @@ const (
 	EventUnhealthy       = "Unhealthy"
 	eventReady           = "Ready"
 	eventNotReady        = "NotReady"
-	eventDeadline        = "DeadlineExceeded"
+	EventDeadline        = "DeadlineExceeded"
 	eventAdopted         = "Adopted"
 	EventVolumes         = "FailedMount"
 	eventBandwidth       = "BandwidthNotLimited"

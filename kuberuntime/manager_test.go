@@ -505,7 +505,7 @@ func TestDeadline(t *testing.T) {
 		if _, err := f.Up(deadline(t), p, set, false); err != nil {
 			t.Fatal(err)
 		}
-		want, reason := v1.PodFailed, eventDeadline
+		want, reason := v1.PodFailed, EventDeadline
 		if inTime {
 			f.stub.Exit(f.status(t, p).Container("a").ID, 0)
 			want, reason = v1.PodSucceeded, ""

@@ -296,7 +296,7 @@ func (m *Manager) view(p *v1.Pod, status *pod.Status, probes plan.Probes, kept *
 	case kept.final():
 		view.Phase, view.Ready, view.Reason, view.Why = kept.Phase, false, kept.Reason, kept.Why
 	case m.pastActiveDeadline(p, status, view):
-		view.Phase, view.Ready, view.Reason, view.Why = v1.PodFailed, false, eventDeadline, "it has run for its activeDeadlineSeconds"
+		view.Phase, view.Ready, view.Reason, view.Why = v1.PodFailed, false, EventDeadline, "it has run for its activeDeadlineSeconds"
 	}
 	return view
 }

@@ -111,7 +111,7 @@ func (m *Manager) SyncPod(ctx context.Context, p *v1.Pod, set *manifest.Set, sta
 	if m.untilDeadline(p, status) <= 0 {
 		result := SyncResult{Actions: &plan.Actions{KillPod: true, SandboxReason: "its active deadline has passed"}}
 		if !isDead(status) {
-			m.warn(p, "", eventDeadline, "the pod has run for its activeDeadlineSeconds of %d", *p.Spec.ActiveDeadlineSeconds)
+			m.warn(p, "", EventDeadline, "the pod has run for its activeDeadlineSeconds of %d", *p.Spec.ActiveDeadlineSeconds)
 			result.add(m.KillPod(ctx, p, status, nil))
 		}
 		if result.Err == nil {

@@ -176,7 +176,11 @@ func (x explainer) pod() []Finding {
 	d := x.p.Description
 	switch {
 	case d.Pod.Status.Message != "":
-		return []Finding{{Severity: Error, Code: codeDeadlineExceeded, Text: d.Pod.Status.Message, Next: []string{"crishim describe POD"}}}
+		code := codePodFailed
+		if d.Pod.Status.Reason == kuberuntime.EventDeadline {
+			code = codeDeadlineExceeded
+		}
+		return []Finding{{Severity: Error, Code: code, Text: d.Pod.Status.Message, Next: []string{"crishim describe POD"}}}
 	case len(d.Status.Containers) == 0:
 		if e := kuberuntime.LastFailure(d.Events, ""); e != nil && e.Container == "" {
 			return []Finding{x.podFailure(e)}

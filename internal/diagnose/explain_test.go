@@ -49,6 +49,9 @@ func recorded(status int, change ...func(*Facts, *Pod, *pod.ContainerStatus)) *F
 		do(f, p, c)
 	}
 	p.View = plan.Observe(p.Pod, p.Status, func(string, plan.Kind) plan.Result { return plan.Unknown })
+	if p.View.Reason != "" { // as APIPod does
+		p.Pod.Status.Reason, p.Pod.Status.Message = p.View.Reason, p.View.Why
+	}
 	return f
 }
 
@@ -219,8 +222,11 @@ func TestVerdicts(t *testing.T) {
 		"the same, said by runc":              {recorded(128, reason("StartError", runc("mkdir /etc/passwd: not a directory"))), "error start-failed"},
 		"a file that is no program":           {recorded(1, detail(containerFacts{Program: &program{Path: "/x", NoProgram: true}})), "error not-executable?"},
 		"a pod after its deadline": {recorded(137, func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
-			p.Pod.Status.Message = "the pod has run for its activeDeadlineSeconds"
+			p.Pod.Status.Reason, p.Pod.Status.Message = "DeadlineExceeded", "it has run for its activeDeadlineSeconds"
 		}, told("main", "Started", "", ""), killing("", "stopping container main")), "error deadline-exceeded"},
+		"a Job that failed too often": {recorded(3, func(_ *Facts, p *Pod, _ *pod.ContainerStatus) {
+			p.Pod.Annotations = map[string]string{pod.BackoffLimitAnnotation: "0"}
+		}), "error exited, error pod-failed"},
 		"not ready":          {recorded(-1, probed), "error not-ready"},
 		"ended by its probe": {recorded(137, told("main", "Started", "", ""), killing(plan.ReasonLiveness, "failed its liveness probe"), killing("", "stopping container main")), "error killed-by-probe"},
 		"runs again after its probe": {recorded(-1, func(_ *Facts, p *Pod, c *pod.ContainerStatus) {
