@@ -180,8 +180,10 @@ func parseProgram(head []byte) (p program) {
 	}
 	for _, header := range file.Progs {
 		if header.Type == elf.PT_INTERP {
-			text, _ := io.ReadAll(header.Open()) // "" if head ends before the name of the loader
-			p.Interpreter = strings.TrimRight(string(text), "\x00")
+			text, _ := io.ReadAll(header.Open())
+			if name, _, whole := strings.Cut(string(text), "\x00"); whole { // head may end before the end of the name
+				p.Interpreter = name
+			}
 		}
 	}
 	return p

@@ -1,6 +1,10 @@
 package diagnose
 
 import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -55,6 +59,25 @@ func TestParseProgram(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s: got %+v", name, got)
+		}
+	}
+}
+
+// TestParseLoader: the name of a loader is known only if the first bytes of the file have it whole.
+func TestParseLoader(t *testing.T) {
+	t.Parallel()
+	const loader = "/lib64/ld-linux-x86-64.so.2"
+	var file bytes.Buffer
+	header := elf.Header64{Version: 1, Phoff: 64, Ehsize: 64, Phentsize: 56, Phnum: 1}
+	copy(header.Ident[:], elf.ELFMAG+"\x02\x01\x01") // 64 bits, little-endian
+	name := elf.Prog64{Type: uint32(elf.PT_INTERP), Off: 64 + 56, Filesz: uint64(len(loader)) + 1}
+	if err := errors.Join(binary.Write(&file, binary.LittleEndian, header), binary.Write(&file, binary.LittleEndian, name)); err != nil {
+		t.Fatal(err)
+	}
+	file.WriteString(loader + "\x00")
+	for cut, want := range []string{loader, "", ""} {
+		if got := parseProgram(file.Bytes()[:file.Len()-cut]); got.Interpreter != want {
+			t.Errorf("without the last %d bytes: got %q", cut, got.Interpreter)
 		}
 	}
 }
