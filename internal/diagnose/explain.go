@@ -148,20 +148,22 @@ func ExplainPod(f *Facts, p *Pod) []Finding {
 	for i := range out {
 		out[i].Namespace, out[i].Pod = p.Pod.Namespace, p.Pod.Name
 		for j, next := range out[i].Next {
-			words := strings.Split(next, " ") // replace whole words only: a path or an image may contain TARGET or POD
-			for k, word := range words {
+			out[i].Next[j] = word.ReplaceAllStringFunc(next, func(word string) string {
 				switch word {
 				case "TARGET":
-					words[k] = out[i].Where()
+					return out[i].Where()
 				case "POD":
-					words[k] = p.Pod.Namespace + "/" + p.Pod.Name
+					return p.Pod.Namespace + "/" + p.Pod.Name
 				}
-			}
-			out[i].Next[j] = strings.Join(words, " ")
+				return word
+			})
 		}
 	}
 	return out
 }
+
+// word matches a whole word or a quoted part of a command line: a path or an image may contain TARGET or POD.
+var word = lazyregexp.New(`'[^']*'|\\'|[^' ]+`)
 
 type explainer struct {
 	f *Facts

@@ -341,6 +341,12 @@ func TestNextIsAsItIs(t *testing.T) {
 	if next := Explain(f)[0].Next; !slices.Contains(next, "crishim pull app:POD-TARGET") {
 		t.Errorf("got %q", next)
 	}
+	f = recorded(-1, noSandbox, func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Missing = []string{"/a POD b", "/it's TARGET 'POD'"} },
+		told("", "FailedMount", "", "volume v: stat /x: no such file or directory"))
+	want := []string{`ls -ld '/it'\''s TARGET '\''POD'\'''`, "ls -ld '/a POD b'", "crishim describe shop/web"}
+	if diff := cmp.Diff(want, Explain(f)[0].Next); diff != "" {
+		t.Error(diff)
+	}
 }
 
 // TestWorstFirst: errors come before warnings, and newer findings before older findings.

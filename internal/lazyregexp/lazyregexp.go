@@ -25,3 +25,7 @@ func (r *Regexp) FindStringSubmatch(text string) []string {
 func (r *Regexp) ReplaceAllString(text, by string) string {
 	return r.compiled().ReplaceAllString(text, by)
 }
+
+func (r *Regexp) ReplaceAllStringFunc(text string, by func(string) string) string {
+	return r.compiled().ReplaceAllStringFunc(text, by)
+}
