@@ -208,12 +208,12 @@ func (x explainer) infer(f *Finding, code Code, text, evidence string) {
 func (x explainer) signalled(f *Finding, s *pod.ContainerStatus, signal unix.Signal, kills int, evidence []string) {
 	f.Code = codeSignalled
 	name := unix.SignalName(signal)
-	sent := x.journal(s.ID, "kill")
+	sent, killed := x.journal(s.ID, "kill"), x.sandboxKilled()
 	switch {
-	case x.sandboxKilled():
+	case killed != "":
 		f.Code = codeSandboxGone
 		f.Text += ", because the pod's sandbox was killed"
-		f.Evidence = append(f.Evidence, fmt.Sprintf("the engine noted the end of sandbox %.13s, which nobody asked it to stop", x.p.Status.Sandbox().GetId()))
+		f.Evidence = append(f.Evidence, killed)
 	case sent != nil:
 		f.Severity, f.Code = Note, codeStoppedByUser
 		f.Text += ", ended by " + name
@@ -413,12 +413,20 @@ func (x explainer) sandboxChanged(stopped time.Time) *kuberuntime.Event {
 	return nil
 }
 
-// sandboxKilled reports whether the newest sandbox was killed: it ended, and the engine's last signal to it, if any, was
-// SIGKILL.
-func (x explainer) sandboxKilled() bool {
+// sandboxKilled returns how the newest sandbox was killed, or "" if it was not: it ended, and the engine's last signal to
+// it, if any, was SIGKILL.
+func (x explainer) sandboxKilled() string {
 	id := x.p.Status.Sandbox().GetId()
 	asked := x.journal(id, "kill")
-	return x.journal(id, "die") != nil && (asked == nil || asked.Signal == "9" || asked.Signal == "SIGKILL")
+	switch {
+	case x.journal(id, "die") == nil:
+		return ""
+	case asked == nil:
+		return fmt.Sprintf("the engine noted the end of sandbox %.13s, which nobody asked it to stop", id)
+	case asked.Signal == "9", asked.Signal == "SIGKILL":
+		return fmt.Sprintf("the engine was asked at %s to send signal %s to sandbox %.13s", clock(asked.Time), asked.Signal, id)
+	}
+	return ""
 }
 
 // restarts returns why a container is not restarted, "" if it is.

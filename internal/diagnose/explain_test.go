@@ -349,6 +349,22 @@ func TestNextIsAsItIs(t *testing.T) {
 	}
 }
 
+// TestKilledSandbox: the evidence tells a requested kill of the sandbox from an end without a request.
+func TestKilledSandbox(t *testing.T) {
+	t.Parallel()
+	die := client.EngineEvent{Time: now.Add(-time.Minute), Action: "die", ID: sandboxID}
+	kill := client.EngineEvent{Time: now.Add(-time.Minute), Action: "kill", ID: sandboxID, Signal: "9"}
+	for want, journal := range map[string][]client.EngineEvent{
+		"the engine noted the end of sandbox 5555555555555, which nobody asked it to stop":           {die},
+		"the engine was asked at " + clock(kill.Time) + " to send signal 9 to sandbox 5555555555555": {kill, die},
+	} {
+		f := Explain(recorded(137, func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Journal = journal }))[0]
+		if f.Code != codeSandboxGone || !slices.Contains(f.Evidence, want) {
+			t.Errorf("got %s, %q", f.Code, f.Evidence)
+		}
+	}
+}
+
 // TestWorstFirst: errors come before warnings, and newer findings before older findings.
 func TestWorstFirst(t *testing.T) {
 	t.Parallel()
