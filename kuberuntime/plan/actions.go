@@ -124,27 +124,30 @@ func RestartCount(p *v1.Pod, last *pod.ContainerStatus) int {
 // pastBackoffLimit returns why a Job's pod has exceeded its backoffLimit, or "" if it has not. Like the Job controller,
 // it adds up the restarts of all containers. A failure of the newest attempt counts at once, before its restart.
 //
-// With restartPolicy Never, a rule can restart all containers together. Such a restart counts once, so the highest
-// count of a container is used instead of the sum. Containers whose own policy restarts them are ignored. Failures
-// after which a rule restarts a container alone do not count, unless another rule of the container restarts all
-// containers.
+// With restartPolicy Never, the Job controller counts failed pods. Here a restart of all containers together stands for
+// a new pod and counts once. The restart counts of containers that never restart alone show these restarts, also those
+// in older sandboxes. Restarts of a container alone, by its own policy or a rule, do not count.
 func pastBackoffLimit(p *v1.Pod, s *pod.Status) string {
 	limit, ok := BackoffLimit(p)
 	if !ok {
 		return ""
 	}
+	never := p.Spec.RestartPolicy == v1.RestartPolicyNever
 	restarts, failed := 0, ""
+	if never {
+		restarts, _, _ = sinceRestart(p, s)
+	}
 	for _, c := range manifest.Containers(p)[:len(p.Spec.InitContainers)+len(p.Spec.Containers)] {
 		last := s.Container(c.Name)
-		never := p.Spec.RestartPolicy == v1.RestartPolicyNever
-		if last == nil || never && Policy(p, c) != v1.RestartPolicyNever {
+		if last == nil {
 			continue
 		}
 		count := last.RestartCount
-		if never && !mayRestartAll(c) {
+		if never && mayRestartAlone(p, c) {
 			count = 0
 		}
-		if last.Exited() && last.ExitCode != 0 && !last.Replaced && !(never && ruleFor(c, last.ExitCode) == v1.ContainerRestartRuleActionRestart) {
+		restartsAlone := restartsAfter(p, c, last) && ruleFor(c, last.ExitCode) != v1.ContainerRestartRuleActionRestartAllContainers
+		if last.Exited() && last.ExitCode != 0 && !last.Replaced && !(never && restartsAlone) {
 			count++
 			failed = fmt.Sprintf(", container %s ended with status %d", c.Name, last.ExitCode)
 		}

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -279,6 +280,18 @@ func TestBackoffLimit(t *testing.T) {
 	}
 	const in = v1.ContainerRestartRuleOnExitCodesOpIn
 	again := func(c *pod.ContainerStatus, restarts int) *pod.ContainerStatus { c.RestartCount = restarts; return c }
+	together := func(c *pod.ContainerStatus, restarts string) *pod.ContainerStatus {
+		c.Annotations = map[string]string{pod.PodRestartsAnnotation: restarts}
+		return again(c, 9)
+	}
+	bothRules := jobNever("2", func(p *v1.Pod) {
+		b := manifest.Container(p, "b")
+		alone := v1.ContainerRestartRule{Action: v1.ContainerRestartRuleActionRestart, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: in, Values: []int32{42}}}
+		b.RestartPolicyRules = append([]v1.ContainerRestartRule{alone}, b.RestartPolicyRules...)
+	})
+	ownPolicy := jobNever("2", restartsAll("b", in, 88), func(p *v1.Pod) {
+		manifest.Container(p, "b").RestartPolicy = new(v1.ContainerRestartPolicyOnFailure)
+	})
 	const why = "its containers failed more often than the backoffLimit of "
 	for _, c := range []struct {
 		name       string
@@ -299,6 +312,13 @@ func TestBackoffLimit(t *testing.T) {
 		{"an init container of a Job with Never that has OnFailure", jobNever("2", inits("i"), own("i", v1.ContainerRestartPolicyOnFailure, "")), []*pod.ContainerStatus{again(had("i", exited, 1), 9)}, ""},
 		{"a container that a rule restarts alone", jobNever("2", own("b", v1.ContainerRestartPolicyNever, in, 42)), []*pod.ContainerStatus{had("a", running, 0), again(had("b", exited, 42), 9)}, ""},
 		{"its last end", jobNever("0", own("b", v1.ContainerRestartPolicyNever, in, 42)), []*pod.ContainerStatus{had("a", running, 0), again(had("b", exited, 1), 9)}, why + "0, container b ended with status 1"},
+		{"one that rules restart alone and together, alone", bothRules, []*pod.ContainerStatus{had("a", running, 0), together(had("b", running, 0), "2")}, ""},
+		{"its last end alone", bothRules, []*pod.ContainerStatus{had("a", running, 0), together(had("b", exited, 42), "2")}, ""},
+		{"its end that restarts all", bothRules, []*pod.ContainerStatus{had("a", running, 0), together(had("b", exited, 1), "1")}, ""},
+		{"its end that restarts all, once more", bothRules, []*pod.ContainerStatus{had("a", running, 0), together(had("b", exited, 1), "2")}, why + "2, container b ended with status 1"},
+		{"one that OnFailure restarts alone, and a rule together", ownPolicy, []*pod.ContainerStatus{had("a", running, 0), together(had("b", exited, 1), "2")}, ""},
+		{"its rule", ownPolicy, []*pod.ContainerStatus{had("a", running, 0), together(had("b", exited, 88), "1")}, ""},
+		{"its rule once more", ownPolicy, []*pod.ContainerStatus{had("a", running, 0), together(had("b", exited, 88), "2")}, why + "2, container b ended with status 88"},
 		{"stopped for a new image", jobNever("0"), []*pod.ContainerStatus{replaced(had("a", exited, 143)), had("b", running, 0)}, ""},
 		{"stopped for a new image, OnFailure", job("0"), []*pod.ContainerStatus{replaced(had("a", exited, 143)), had("b", running, 0)}, ""},
 		{"an init container", job("0", inits("i")), []*pod.ContainerStatus{had("i", exited, 1)}, why + "0, container i ended with status 1"},

@@ -64,6 +64,13 @@ func mayRestartAll(c *v1.Container) bool {
 	})
 }
 
+// mayRestartAlone reports whether a container restarts without the others after some exit codes.
+func mayRestartAlone(p *v1.Pod, c *v1.Container) bool {
+	return Policy(p, c) != v1.RestartPolicyNever || slices.ContainsFunc(c.RestartPolicyRules, func(r v1.ContainerRestartRule) bool {
+		return r.Action == v1.ContainerRestartRuleActionRestart
+	})
+}
+
 // sinceRestart counts how often all containers of a pod were restarted together in its current sandbox, including a
 // restart that is due. since is the status without the containers from before the last of these restarts. old has the
 // omitted containers that may still run. The kubelet removes the omitted containers instead, and with them their logs.
