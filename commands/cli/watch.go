@@ -31,10 +31,11 @@ func Watch(ctx context.Context, conn *client.Conn, show func(context.Context) er
 	ctx, cancel := context.WithCancel(ctx)
 	happened, noEvents := make(chan struct{}, 1), make(chan struct{})
 	listened := make(chan struct{})
-	go func() { // the stream is opened during the first list; the next poll shows a change that both miss
+	// The call returns before the runtime has subscribed: the next poll shows a change that the stream and the first list miss.
+	events, err := conn.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+	go func() {
 		defer close(listened)
 		defer close(noEvents)
-		events, err := conn.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 		for err == nil {
 			if _, err = events.Recv(); err == nil {
 				select {
