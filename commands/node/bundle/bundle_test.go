@@ -186,6 +186,32 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+// TestBare: an @ may also be in a password, a path or a query.
+func TestBare(t *testing.T) {
+	t.Parallel()
+	digest := "r.example:5000/pause:3@sha256:" + strings.Repeat("a", 64)
+	for value, want := range map[string]string{
+		"/run/x.sock":                      "/run/x.sock",
+		"unix:///run/x.sock":               "unix:///run/x.sock",
+		"ssh://me@h.example/run/x.sock":    "ssh://h.example",
+		"https://u:p@h.example:5/x?t=p":    "https://h.example:5",
+		"https://u:p@ss@h.example/x":       "https://h.example",
+		"https://u:12/34@h.example":        "(omitted)",
+		"https://h.example/p?mail=a@p&t=p": "(omitted)",
+		"u:p@h.example:5/x":                "h.example:5",
+		"u:p@ss@h.example/x":               "h.example",
+		"u:p@sha256:ss@h.example?t=p":      "h.example",
+		"u:p/p@h.example":                  "(omitted)",
+		"h.example:5/x?mail=a@p":           "(omitted)",
+		"me@h.example":                     "me@h.example",
+		digest:                             digest,
+	} {
+		if got := Bare(value); got != want {
+			t.Errorf("%s: got %s, want %s", value, got, want)
+		}
+	}
+}
+
 // TestHost: the report has the facts of the host. It has complete configuration files only with KeepConfig.
 func TestHost(t *testing.T) {
 	t.Parallel()

@@ -158,13 +158,22 @@ func collect(key string, tree any, found map[string]string) {
 	}
 }
 
-// Bare returns a value without credentials. It reduces a URL with a host to the scheme and the host.
+// Bare returns a value without credentials. It reduces a URL with a host to the scheme and the host. It omits a value
+// with an @ behind a slash, because the @ may be in a password, but also in a path or a query.
 func Bare(value string) string {
-	if u, err := url.Parse(value); err == nil && u.Host != "" {
+	at := strings.LastIndexByte(value, '@')
+	before, host := value[:max(at, 0)], value[at+1:]
+	host = host[:strings.IndexAny(host+"/", "/?#")]
+	u, err := url.Parse(value)
+	hasHost := err == nil && u.Host != ""
+	isDigest := strings.HasPrefix(host, "sha256:") && !strings.Contains(before, "@")
+	switch {
+	case hasHost && (at < 0 || host == u.Host):
 		return u.Scheme + "://" + u.Host
+	case !hasHost && (isDigest || !strings.Contains(before, ":")):
+		return value
+	case strings.ContainsAny(before, "/?#"):
+		return "(omitted)"
 	}
-	if before, after, at := strings.Cut(value, "@"); at && strings.Contains(before, ":") && !strings.HasPrefix(after, "sha256:") {
-		return after[:strings.IndexAny(after+"/", "/?")]
-	}
-	return value
+	return host
 }
