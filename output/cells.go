@@ -73,10 +73,11 @@ const maxCell = 4096
 func Sanitize(s string) string {
 	ellipsis := ""
 	if len(s) > maxCell {
-		s, ellipsis = s[:maxCell], "…"
-		for len(s) > 0 && !utf8.RuneStart(s[len(s)-1]) {
-			s = s[:len(s)-1]
+		end := maxCell
+		for end > 0 && !utf8.RuneStart(s[end]) {
+			end--
 		}
+		s, ellipsis = s[:end], "…"
 	}
 	if clean(s) {
 		return s + ellipsis

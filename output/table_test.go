@@ -126,15 +126,17 @@ func TestUnknownColumn(t *testing.T) {
 
 func TestSanitize(t *testing.T) {
 	cases := map[string]string{
-		"":                       "",
-		"plain 日本":               "plain 日本",
-		"a\x1b[2Jb":              `a\x1b[2Jb`,
-		"nul\x00":                `nul\x00`,
-		"tab\tnewline\n":         `tab\x09newline\x0a`,
-		"bidi\u202eabc":          `bidi\u{202e}abc`,
-		"broken\xff":             `broken\xff`,
-		"c1\u009b31m":            `c1\u{9b}31m`,
-		strings.Repeat("x", 5e3): strings.Repeat("x", 4096) + "…",
+		"":                             "",
+		"plain 日本":                     "plain 日本",
+		"a\x1b[2Jb":                    `a\x1b[2Jb`,
+		"nul\x00":                      `nul\x00`,
+		"tab\tnewline\n":               `tab\x09newline\x0a`,
+		"bidi\u202eabc":                `bidi\u{202e}abc`,
+		"broken\xff":                   `broken\xff`,
+		"c1\u009b31m":                  `c1\u{9b}31m`,
+		strings.Repeat("x", 5e3):       strings.Repeat("x", 4096) + "…",
+		strings.Repeat("é", 5e3):       strings.Repeat("é", 2048) + "…",
+		"x" + strings.Repeat("é", 5e3): "x" + strings.Repeat("é", 2047) + "…",
 	}
 	for in, want := range cases {
 		if got := Sanitize(in); got != want {

@@ -295,7 +295,7 @@ func (p *page) container(d *kuberuntime.Description, c plan.ContainerView, args 
 	p.line("Image", "%s", image)
 	command := strings.Join(slices.Concat(c.Container.Command, c.Container.Args, args), " ")
 	if len(command) > maxCommand {
-		command = command[:maxCommand] + " ..."
+		command = strings.ToValidUTF8(command[:maxCommand], "") + " ..." // the end may be inside a character
 	}
 	p.optional("Command", command)
 	p.limits(c.Container)

@@ -302,6 +302,19 @@ func TestStatusLinesTellChanges(t *testing.T) {
 	}
 }
 
+// TestLongCommand: a long command is cut between characters.
+func TestLongCommand(t *testing.T) {
+	t.Parallel()
+	d := described(nil, func(d *kuberuntime.Description) {
+		d.Pod.Spec.Containers[0].Command = []string{"echo", strings.Repeat("é", maxCommand)}
+	})
+	p := &page{now: describedAt}
+	p.container(d, d.View.Containers[0], nil)
+	if want := "é ...\n"; !strings.Contains(p.text.String(), want) {
+		t.Errorf("got %q", p.text.String())
+	}
+}
+
 // TestReasonsOfHostileEvents: the reason of an event is read from a file, and is sanitised like the message.
 func TestReasonsOfHostileEvents(t *testing.T) {
 	t.Parallel()
