@@ -180,14 +180,15 @@ func (o *deleteOptions) resolveWorkloads(r *podRuntime, pods []*pod.Pod) error {
 		}
 		found := owned["default/"+kind+"/"+workload]
 		if found == nil {
+			namespaces := 0
 			for owner, of := range owned {
-				switch {
-				case !strings.HasSuffix(owner, "/"+kind+"/"+workload):
-				case found == nil:
+				if strings.HasSuffix(owner, "/"+kind+"/"+workload) {
 					found = of
-				default:
-					errs = append(errs, cli.WithHint(fmt.Errorf("%s is ambiguous: several namespaces have one", cli.Quote(name)), "name its namespace with --namespace"))
+					namespaces++
 				}
+			}
+			if namespaces > 1 {
+				errs = append(errs, cli.WithHint(fmt.Errorf("%s is ambiguous: several namespaces have one", cli.Quote(name)), "name its namespace with --namespace"))
 			}
 		}
 		if found == nil && !o.ignoreMissing {
