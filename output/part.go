@@ -47,11 +47,6 @@ func addTable[T any](p *Part, rows []T, columns []column[T], o Options) error {
 		if sort, err = keys(columns).index(name); err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(shown, func(c column[T]) bool { return c.name == columns[sort].name }) {
-			by := columns[sort]
-			by.named = true // hidden: the user asked to sort by this column, not to show it
-			shown = append(shown, by)
-		}
 	}
 	for i, c := range shown {
 		p.columns = append(p.columns, column[nodeRow]{
