@@ -167,8 +167,8 @@ func TestConfig(t *testing.T) {
 			`{"data-root":"/d","debug":"true","hosts":"unix:///run/d.sock","max-size":"10m","registry-mirrors":"https://mirror.example"}`,
 		},
 		"config.toml": {
-			"version = 2\nroot = \"/var/lib/c\" \nimports = [\"/a\", \"/b\"]\n[plugins.\"planted\".registry.headers]\n  X-Meta = [\"planted\"]\n auth = \"planted\"\nscript = '''\nroot = \"planted\"\n'''\n[a]\nsandbox_image='r/pause:3'\n",
-			`{"imports":"/a, /b","root":"/var/lib/c","sandbox_image":"r/pause:3","version":"2"}`,
+			"version = 2\nroot = \"/var/lib/c\" \nimports = [\"/a\", \"/b\"]\n[plugins.\"planted\".registry.headers]\n  X-Meta = [\"planted\"]\n auth = \"planted\"\nscript = '''\nroot = \"planted\"\n'''\n[a]\n# plugin_dirs = [\n#   \"/c\",\n# ]\nplugin_dirs = [\n\t\"/opt/cni/bin/\", # the default\n\t'/b',\n]\nother = [\n  \"planted\",\n]\nsandbox_image='r/pause:3'\n",
+			`{"imports":"/a, /b","plugin_dirs":"/opt/cni/bin/, /b","root":"/var/lib/c","sandbox_image":"r/pause:3","version":"2"}`,
 		},
 		"config.yaml": {
 			"runtime-endpoint: unix:///run/x\nbootstrap: planted\nkeys:\n  planted: |\n    planted\n  name: web\nlocation: user:planted@registry.example/x\n",

@@ -118,10 +118,11 @@ func parse(path string, text []byte) (map[string]string, error) {
 	return found, nil
 }
 
-// parseTOML reads lines with one key and one value. It ignores the names of tables, because users may choose them. It
-// omits arrays and strings of several lines: most values of configKeys fit on one line.
+// parseTOML reads keys with a value on one line, or with an array of several lines. It ignores the names of tables,
+// because users may choose them. It omits strings of several lines, and arrays in arrays: configKeys have none.
 func parseTOML(text string, found map[string]string) {
 	quotes := "" // closing quotes of the current value of several lines
+	array := ""  // lines of the current array
 	for line := range strings.Lines(text) {
 		for _, mark := range []string{`"""`, "'''"} {
 			if quotes == "" && strings.Count(line, mark) == 1 {
@@ -130,10 +131,17 @@ func parseTOML(text string, found map[string]string) {
 				quotes, line = "", ""
 			}
 		}
+		line = array + line
+		array = ""
 		var tree any
 		key, value, ok := strings.Cut(line, "=")
-		if ok && quotes == "" && !strings.HasPrefix(strings.TrimSpace(key), "[") && yaml.Unmarshal([]byte(value), &tree) == nil {
-			collect(strings.Trim(key, " \t\"'"), tree, found)
+		key = strings.Trim(key, " \t\"'")
+		switch {
+		case !ok || quotes != "" || strings.HasPrefix(key, "["):
+		case slices.Contains(configKeys, key) && strings.HasPrefix(strings.TrimSpace(value), "[") && !strings.Contains(value, "]"):
+			array = line
+		case yaml.Unmarshal([]byte(value), &tree) == nil:
+			collect(key, tree, found)
 		}
 	}
 }
