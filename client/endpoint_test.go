@@ -88,7 +88,9 @@ func TestEndpointMistakes(t *testing.T) {
 		{"docker", "must be a URL or the path of a socket"},
 		{"crio", "must be a URL or the path of a socket"},
 		{"ssh:///run/x.sock", "must have a host"},
-		{"ssh://joe:secret@host/x", "must not contain a password"},
+		{"ssh://joe:secret@host/x", `"ssh://joe:***@host/x": must not contain a password`},
+		{"https://joe:s@e/cret@host", `"https://joe:***@host": must be an address for CRI, not for HTTP`},
+		{"joe:secret@host", `"joe:***@host": unknown scheme`},
 		{"ssh://-oProxyCommand=x/y", "must not begin with a dash"},
 		{"/run/\x1b[2Jx", "control characters"},
 	}
