@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -43,11 +42,12 @@ func (o *doctorOptions) run(ctx context.Context, printer *cli.Printer, connector
 	return err
 }
 
+// examine makes all checks. The first is of the settings, and may quote files.
 func examine(ctx context.Context, connector *cli.Connector) []output.Finding {
-	findings := []output.Finding{configFinding(connector)}
 	options, err := connector.ClientOptions()
+	findings := []output.Finding{settingsFinding(connector, err)}
 	if err != nil {
-		return findings // configFinding reports an error in the config file
+		return findings
 	}
 	attempts, err := client.Discover(ctx, options)
 	findings = append(findings, checkup.Endpoints(attempts)...)
@@ -66,15 +66,15 @@ func examine(ctx context.Context, connector *cli.Connector) []output.Finding {
 	return append(findings, output.Finding{State: output.FindingFailed, Check: "runtime", Detail: text, Hint: cli.HintOf(err)})
 }
 
-func configFinding(connector *cli.Connector) output.Finding {
+// settingsFinding reports the error of the settings, or the config file if err is nil.
+func settingsFinding(connector *cli.Connector, err error) output.Finding {
 	f := output.Finding{State: output.FindingOK, Check: "config file"}
-	config, err := connector.Config()
-	var broken *client.ConfigError
+	config, broken := connector.Config()
 	switch {
-	case errors.As(err, &broken):
-		f.State, f.Detail, f.Hint = output.FindingFailed, broken.Error(), broken.Hint()
+	case broken != nil:
+		f.State, f.Detail, f.Hint = output.FindingFailed, broken.Error(), cli.HintOf(broken)
 	case err != nil:
-		f.State, f.Detail = output.FindingFailed, err.Error()
+		f = output.Finding{State: output.FindingFailed, Check: "settings", Detail: err.Error(), Hint: cli.HintOf(err)}
 	case config.Exists():
 		f.Detail = config.Path
 	default:

@@ -122,6 +122,9 @@ func (o *dumpOptions) collect(ctx context.Context, printer *cli.Printer, connect
 	var conn *client.Conn
 	const connectLimit = 35 * time.Second // the embedded dockershim may take 30 s to start
 	err := r.Collect(ctx, []bundle.Part{{Name: "version", Limit: connectLimit, Collect: func(ctx context.Context) (func(*bundle.Report), error) {
+		if _, err := connector.ClientOptions(); err != nil { // the error may quote a file
+			return nil, errors.New("the settings are invalid: `crishim doctor` shows why")
+		}
 		c, err := connector.Connect(ctx)
 		return func(r *bundle.Report) {
 			if conn = c; conn != nil {
@@ -134,7 +137,7 @@ func (o *dumpOptions) collect(ctx context.Context, printer *cli.Printer, connect
 		return err
 	}
 	parts := []bundle.Part{{Name: "doctor", Collect: func(ctx context.Context) (func(*bundle.Report), error) {
-		findings := examine(ctx, connector)[1:] // omits the check of the config file, which may quote the file
+		findings := examine(ctx, connector)[1:] // omits the check of the settings
 		return func(r *bundle.Report) { r.Doctor = findings }, nil
 	}}}
 	if conn != nil {

@@ -51,6 +51,35 @@ func TestDoctorWithoutRuntime(t *testing.T) {
 	}
 }
 
+// TestDoctorOfInvalidSettings: doctor reports settings that other commands refuse. A bundle does not quote them.
+func TestDoctorOfInvalidSettings(t *testing.T) {
+	t.Parallel()
+	c := &commandTest{t: t}
+	const seeDoctor = "the settings are invalid: `crishim doctor` shows why"
+	broken, none := c.file("shim.yaml", "network-plugin-mtu: planted\n"), "/nonexistent/planted.yaml"
+	for name, tt := range map[string]struct {
+		vars       map[string]string
+		want, dump string
+	}{
+		"a broken file":     {map[string]string{"CRISHIM_SHIM_CONFIG": broken}, "network-plugin-mtu: cannot unmarshal !!str `planted` into int", seeDoctor},
+		"no file":           {map[string]string{"CRISHIM_SHIM_CONFIG": none}, none, seeDoctor},
+		"an unknown plugin": {map[string]string{"CRISHIM_NETWORK_PLUGIN": "planted"}, "invalid CRISHIM_NETWORK_PLUGIN \"planted\"", seeDoctor},
+		"no pod CIDR":       {map[string]string{"CRISHIM_NETWORK_PLUGIN": "kubenet"}, "needs the pod CIDR", seeDoctor},
+		"the config file":   {map[string]string{"CRI_CONFIG_FILE": c.file("crictl.yaml", "runtime-endpoint: ssh://u:planted@h\n")}, "must not contain a password", seeDoctor},
+		"the endpoint":      {map[string]string{"CONTAINER_RUNTIME_ENDPOINT": "ssh://u:planted@h"}, "must not contain a password", `invalid endpoint \"ssh://u:***@h\"`},
+	} {
+		c := &commandTest{t: t, vars: tt.vars}
+		if r := c.run("doctor", "--columns", "state,detail"); r.code != 1 || !strings.Contains(r.out, "fail    ") || !strings.Contains(r.out, tt.want) {
+			t.Errorf("%s: doctor: got %+v", name, r)
+		}
+		r := c.run("dump", "-o", "-")
+		document := unpacked(t, []byte(r.out))["bundle.json"]
+		if r.code != 0 || !strings.Contains(document, tt.dump) || strings.Contains(document, "planted") {
+			t.Errorf("%s: dump: got code %d, %s, %.600s", name, r.code, r.err, document)
+		}
+	}
+}
+
 // TestDoctorOmitsWhatIsEmpty: doctor writes no separator if the text before or after it is empty.
 func TestDoctorOmitsWhatIsEmpty(t *testing.T) {
 	t.Parallel()
