@@ -1,5 +1,5 @@
-// Package auth finds the credentials for a registry: in docker's config.json, with credential helpers, in podman's
-// auth.json, or by the kubelet's credential plugins. [Lookup] is the main entry point.
+// Package auth finds the credentials for a registry: in docker's DOCKER_AUTH_CONFIG and config.json, with credential
+// helpers, in podman's auth.json, or by the kubelet's credential plugins. [Lookup] is the main entry point.
 //
 // The package does not store or print credentials, and its errors never contain any.
 package auth
@@ -21,8 +21,9 @@ import (
 
 	"github.com/distribution/reference"
 	"github.com/docker/cli/cli/config/configfile"
+	"github.com/docker/cli/cli/config/credentials"
 	"github.com/docker/cli/cli/config/types"
-	"github.com/docker/docker-credential-helpers/credentials"
+	helpers "github.com/docker/docker-credential-helpers/credentials"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/bounded"
@@ -64,15 +65,23 @@ func Lookup(ctx context.Context, image string, o Options) (*runtimeapi.AuthConfi
 			return a, context.Cause(ctx)
 		}
 	}
+	if o.AuthFile == "" {
+		if text, _ := o.LookupEnv(configfile.DockerEnvConfigKey); text != "" {
+			a, err := find(ctx, configfile.DockerEnvConfigKey, []byte(text), named, o.Stderr)
+			if a != nil || err != nil {
+				return a, err
+			}
+		}
+	}
 	path, err := o.file()
 	if path == "" || err != nil {
 		return nil, err
 	}
-	file, err := load(path)
+	text, err := bounded.ReadFile(path, bounded.Config)
 	if err != nil {
-		return nil, err
+		return nil, unreadable(path, err)
 	}
-	return find(ctx, file, named, o.Stderr)
+	return find(ctx, path, text, named, o.Stderr)
 }
 
 // file returns the first auth file that exists. A file that the user named must exist.
@@ -105,20 +114,17 @@ func (o Options) places() []string {
 	return out
 }
 
-func load(path string) (*configfile.ConfigFile, error) {
-	text, err := bounded.ReadFile(path, bounded.Config)
-	file := configfile.New(path)
-	if err == nil {
-		err = file.LoadFromReader(bytes.NewReader(text))
-	}
-	if err != nil {
-		return nil, &Error{text: "read credentials from " + path + ": " + bounded.Reason(err), hint: "--authfile names another file", err: err}
-	}
-	return file, nil
+func unreadable(name string, err error) error {
+	return &Error{text: "read credentials from " + name + ": " + bounded.Reason(err), hint: "--authfile names another file", err: err}
 }
 
-// find looks up the image's own entry, then its parent paths as podman does, and last its registry as docker does.
-func find(ctx context.Context, file *configfile.ConfigFile, named reference.Named, stderr io.Writer) (*runtimeapi.AuthConfig, error) {
+// find looks up the image's own entry, then its parent paths as podman does, and last its registry as docker does. name
+// is the file or the variable with the text.
+func find(ctx context.Context, name string, text []byte, named reference.Named, stderr io.Writer) (*runtimeapi.AuthConfig, error) {
+	file := configfile.New(name)
+	if err := file.LoadFromReader(bytes.NewReader(text)); err != nil {
+		return nil, unreadable(name, err)
+	}
 	domain := reference.Domain(named)
 	for key := named.Name(); strings.Contains(key, "/"); key = key[:strings.LastIndexByte(key, '/')] {
 		if entry, ok := file.AuthConfigs[key]; ok {
@@ -146,22 +152,16 @@ func find(ctx context.Context, file *configfile.ConfigFile, named reference.Name
 	return nil, nil
 }
 
-// ask returns the credentials of one registry. DOCKER_AUTH_CONFIG takes precedence over a credential helper, and a
-// credential helper takes precedence over the entry in the file.
+// ask returns the credentials of one registry. A credential helper takes precedence over the entry in the file.
 func ask(ctx context.Context, file *configfile.ConfigFile, registry string, stderr io.Writer) (*runtimeapi.AuthConfig, error) {
-	helper := helperFor(file, registry)
-	if helper == "" {
-		entry, err := file.GetAuthConfig(registry)
-		return convert(entry), err
+	var entry types.AuthConfig
+	var err error
+	if helper := helperFor(file, registry); helper == "" {
+		entry, err = credentials.NewFileStore(file).Get(registry) // file.GetAuthConfig would read DOCKER_AUTH_CONFIG of this process
+	} else if entry, err = runHelper(ctx, helper, registry, stderr); err != nil {
+		err = fmt.Errorf("%s: %w", helper, err)
 	}
-	entry, err := configfile.New("").GetAuthConfig(registry)
-	if a := convert(entry); a != nil || err != nil {
-		return a, err
-	}
-	if entry, err = runHelper(ctx, helper, registry, stderr); err != nil {
-		return nil, fmt.Errorf("%s: %w", helper, err)
-	}
-	return convert(entry), nil
+	return convert(entry), err
 }
 
 func convert(e types.AuthConfig) *runtimeapi.AuthConfig {
@@ -226,7 +226,7 @@ func helperFor(file *configfile.ConfigFile, registry string) string {
 // when the context ends, reads its output without a limit, and includes the output, which may be the secret, in its
 // errors.
 func runHelper(ctx context.Context, helper, registry string, stderr io.Writer) (types.AuthConfig, error) {
-	cmd := proctree.Command(ctx, helper, credentials.ActionGet)
+	cmd := proctree.Command(ctx, helper, helpers.ActionGet)
 	answer := &limitedBuffer{left: maxAnswer}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(registry), answer, stderr
 	cmd.WaitDelay = outputDelay
@@ -234,7 +234,7 @@ func runHelper(ctx context.Context, helper, registry string, stderr io.Writer) (
 	switch {
 	case ctx.Err() != nil && err != nil:
 		return types.AuthConfig{}, fmt.Errorf("no answer: %w", context.Cause(ctx))
-	case credentials.IsErrCredentialsNotFoundMessage(answer.text.String()):
+	case helpers.IsErrCredentialsNotFoundMessage(answer.text.String()):
 		return types.AuthConfig{}, nil
 	case err != nil && !errors.Is(err, exec.ErrWaitDelay):
 		if notRun, ok := errors.AsType[*exec.Error](err); ok {
@@ -242,7 +242,7 @@ func runHelper(ctx context.Context, helper, registry string, stderr io.Writer) (
 		}
 		return types.AuthConfig{}, err
 	}
-	var login credentials.Credentials
+	var login helpers.Credentials
 	if json.Unmarshal(answer.text.Bytes(), &login) != nil { // the JSON error would quote part of the secret
 		return types.AuthConfig{}, errNoAnswer
 	}

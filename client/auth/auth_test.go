@@ -80,6 +80,16 @@ func TestLookup(t *testing.T) {
 	}
 }
 
+// TestLookupPodmansDockerHub: podman's key of Docker Hub is docker.io.
+func TestLookupPodmansDockerHub(t *testing.T) {
+	t.Parallel()
+	file := write(t, filepath.Join(t.TempDir(), "auth.json"), fmt.Sprintf(`{"auths": {"docker.io": {"auth": %q}}}`, b64("hub:p1")), 0o600)
+	got, err := auth.Lookup(t.Context(), "busybox", auth.Options{AuthFile: file})
+	if diff := cmp.Diff(user("hub", "p1"), got, protocmp.Transform()); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+}
+
 func TestLookupPlaces(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -106,6 +116,32 @@ func TestLookupPlaces(t *testing.T) {
 		got, err := auth.Lookup(t.Context(), "r.example/x", auth.Options{AuthFile: tt.file, LookupEnv: env(tt.env)})
 		if err != nil || got.GetUsername() != tt.want {
 			t.Errorf("got %q, %v; want %q", got.GetUsername(), err, tt.want)
+		}
+	}
+}
+
+// TestLookupInTheEnvironment: DOCKER_AUTH_CONFIG wins over the default files and their helpers, and --authfile over it.
+func TestLookupInTheEnvironment(t *testing.T) {
+	t.Setenv("DOCKER_AUTH_CONFIG", fmt.Sprintf(`{"auths":{"r.example":{"auth":%q}}}`, b64("process:x"))) // only LookupEnv counts
+	of := func(name string) string { return fmt.Sprintf(`{"auths":{"r.example":{"auth":%q}}}`, b64(name+":x")) }
+	home := t.TempDir()
+	file := write(t, filepath.Join(home, ".docker", "config.json"), of("file"), 0o600)
+	withHelper := t.TempDir()
+	write(t, filepath.Join(withHelper, "config.json"), `{"credHelpers":{"r.example":"crishimnone"}}`, 0o600)
+	for name, tt := range map[string]struct {
+		want, file string
+		env        map[string]string
+	}{
+		"without a file":   {"env", "", map[string]string{"DOCKER_AUTH_CONFIG": of("env")}},
+		"with a file":      {"env", "", map[string]string{"DOCKER_AUTH_CONFIG": of("env"), "HOME": home}},
+		"with a helper":    {"env", "", map[string]string{"DOCKER_AUTH_CONFIG": of("env"), "DOCKER_CONFIG": withHelper}},
+		"another registry": {"file", "", map[string]string{"DOCKER_AUTH_CONFIG": `{"auths":{"s.example":{"auth":"dTpw"}}}`, "HOME": home}},
+		"with --authfile":  {"file", file, map[string]string{"DOCKER_AUTH_CONFIG": of("env")}},
+		"only the process": {"file", "", map[string]string{"HOME": home}},
+	} {
+		got, err := auth.Lookup(t.Context(), "r.example/x", auth.Options{AuthFile: tt.file, LookupEnv: env(tt.env)})
+		if err != nil || got.GetUsername() != tt.want {
+			t.Errorf("%s: got %q, %v; want %q", name, got.GetUsername(), err, tt.want)
 		}
 	}
 }
@@ -245,6 +281,7 @@ func TestBrokenFiles(t *testing.T) {
 		"named, but not there": {AuthFile: filepath.Join(dir, "none")},
 		"no JSON":              {AuthFile: write(t, filepath.Join(dir, "bad.json"), `{"auths": {"x": {"auth": "secret`, 0o600)},
 		"broken entry":         {AuthFile: write(t, filepath.Join(dir, "bad2.json"), `{"auths": {"r.example": {"auth": "!!secret!!"}}}`, 0o600)},
+		"in the environment":   {LookupEnv: env(map[string]string{"DOCKER_AUTH_CONFIG": `{"auths": {"r.example": {"auth": "!!secret!!"}}}`})},
 		"in a default place":   {LookupEnv: env(map[string]string{"DOCKER_CONFIG": filepath.Dir(write(t, filepath.Join(dir, "d", "config.json"), "]", 0o600))})},
 	} {
 		_, err := auth.Lookup(t.Context(), "r.example/x", o)
