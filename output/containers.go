@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -250,9 +251,12 @@ type PortMapping struct {
 	CRIHostIP     string `json:"host_ip"`
 }
 
-// Forwards reports whether the mapping forwards this host port and protocol; "" is any protocol.
-func (p PortMapping) Forwards(port int32, protocol string) bool {
-	return cmp.Or(p.HostPort, p.CRIHost) == port && (protocol == "" || p.protocol() == protocol)
+// Forwards reports whether the mapping forwards this host port and protocol; "" is any protocol. A mapping without a
+// host IP, and an invalid address, are for any address.
+func (p PortMapping) Forwards(host netip.AddrPort, protocol string) bool {
+	ip, err := netip.ParseAddr(cmp.Or(p.HostIP, p.CRIHostIP))
+	return cmp.Or(p.HostPort, p.CRIHost) == int32(host.Port()) && (protocol == "" || p.protocol() == protocol) &&
+		(err != nil || !host.Addr().IsValid() || ip == host.Addr())
 }
 
 func (p PortMapping) protocol() string {

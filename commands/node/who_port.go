@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -20,21 +21,19 @@ func (s *search) byPort(ctx context.Context, t whoTarget) ([]output.Owner, error
 	if err != nil {
 		return nil, err
 	}
-	var rows []output.Owner
-	for _, l := range listeners {
-		rows = append(rows, s.listening(ctx, l, networks)...)
-	}
 	forwards := s.forwards(ctx, t)
-	for i := range forwards { // a forward replaces the rows of its proxies: IPv4 and IPv6 may have separate ones
-		rows = slices.DeleteFunc(rows, func(row output.Owner) bool {
-			proxy := row.Command == hostproc.DockerProxy && row.Owner != output.OwnerContainer
-			if proxy {
-				forwards[i].PID, forwards[i].Command = row.PID, row.Command
+	var rows, others []output.Owner
+	for _, l := range listeners {
+		for _, row := range s.listening(ctx, l, networks) {
+			if !isProxyOf(forwards, l, row) {
+				others = append(others, row)
 			}
-			return proxy
-		})
+		}
 	}
-	if rows = append(forwards, rows...); len(rows) > 0 {
+	for _, f := range forwards {
+		rows = append(rows, f.row)
+	}
+	if rows = append(rows, others...); len(rows) > 0 {
 		if s.failed != nil {
 			return rows, fmt.Errorf("the forwarded ports of pods are unknown: %w", s.failed)
 		}
@@ -51,6 +50,25 @@ func (s *search) byPort(ctx context.Context, t whoTarget) ([]output.Owner, error
 		err = cli.Join(err, fmt.Errorf("the forwarded ports of pods are unknown: %w", s.failed))
 	}
 	return nil, err
+}
+
+// forward is a port of the host that the runtime forwards to a pod.
+type forward struct {
+	row     output.Owner
+	mapping output.PortMapping
+}
+
+// isProxyOf reports whether the row is the docker-proxy of a forward, and fills in the process of that forward. IPv4 and
+// IPv6 may have separate proxies.
+func isProxyOf(forwards []forward, l hostproc.Listener, row output.Owner) bool {
+	if row.Command != hostproc.DockerProxy || row.Owner == output.OwnerContainer {
+		return false
+	}
+	i := slices.IndexFunc(forwards, func(f forward) bool { return f.mapping.Forwards(l.Address, l.Protocol) })
+	if i >= 0 {
+		forwards[i].row.PID, forwards[i].row.Command = row.PID, row.Command
+	}
+	return i >= 0
 }
 
 // listening returns a row for each owner of a socket. A socket unit and its service may share it.
@@ -91,7 +109,7 @@ func (s *search) network(ctx context.Context, inode uint64, networks map[uint64]
 }
 
 // forwards lists the pods to which the runtime forwards a port of the host.
-func (s *search) forwards(ctx context.Context, t whoTarget) (rows []output.Owner) {
+func (s *search) forwards(ctx context.Context, t whoTarget) (found []forward) {
 	list := s.runtime(ctx)
 	if s.failed != nil || !s.here() {
 		return nil
@@ -108,16 +126,16 @@ func (s *search) forwards(ctx context.Context, t whoTarget) (rows []output.Owner
 	}
 	for id, status := range details {
 		for _, m := range output.SandboxPorts(status) {
-			if !m.Forwards(int32(t.port), t.protocol) {
+			if !m.Forwards(netip.AddrPortFrom(netip.Addr{}, t.port), t.protocol) {
 				continue
 			}
 			row := output.Owner{Kind: "forward", Detail: fmt.Sprintf("%s, to %s", m, status.GetStatus().GetNetwork().GetIp())}
 			list.has(id, &row)
-			rows = append(rows, row)
+			found = append(found, forward{row, m})
 		}
 	}
-	slices.SortFunc(rows, func(a, b output.Owner) int { return strings.Compare(a.PodID+a.Detail, b.PodID+b.Detail) })
-	return rows
+	slices.SortFunc(found, func(a, b forward) int { return strings.Compare(a.row.PodID+a.row.Detail, b.row.PodID+b.row.Detail) })
+	return found
 }
 
 // here reports whether the runtime's containers run on this machine: their ids are in the cgroups of its processes.
