@@ -89,8 +89,8 @@ docs: ## write docs/commands again, the pages of the verbs
 golden: ## rewrite expected output; read the diff as carefully as code
 	CRISHIM_UPDATE_GOLDEN=1 $(GO) test -tags $(TAGS) -count=1 ./output/... ./internal/e2e/verbs
 
-picture: ## draw docs/picture.svg and docs/top.svg again, from sessions on a private engine
-	CRISHIM_UPDATE_GOLDEN=1 hack/with-engine.sh $(GO) test -tags $(TAGS) -count=1 -run '^TestPicture(OfTop)?OnEngine$$' ./internal/e2e
+picture: ## draw docs/picture.svg, docs/top.svg and docs/why.svg again, from sessions on a private engine
+	CRISHIM_UPDATE_GOLDEN=1 hack/with-engine.sh $(GO) test -tags $(TAGS) -count=1 -run '^TestPicture(OfTop|OfWhy)?OnEngine$$' ./internal/e2e
 
 engine-up: ## start the test engines and leave them running: hack/engine.sh env prints how to reach them
 	hack/engine.sh up

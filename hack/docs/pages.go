@@ -122,8 +122,11 @@ func commandPages(app *urfave.App) map[string]string {
 		var p page
 		p.printf("%s", note)
 		p.verb(c.Name, c)
-		if c.Name == "top" { // drawn by commands/node/top TestPicture
+		switch c.Name { // make picture draws them
+		case "top":
 			p.printf("\n![A terminal: pods with their containers, and plots of the selected one](../top.svg)\n")
+		case "why":
+			p.printf("\n![A terminal: three pods that do not run, with the reason and the next command for each](../why.svg)\n")
 		}
 		pages[c.Name+".md"] = p.String()
 	}

@@ -186,18 +186,72 @@ func TestPictureOfTopOnEngine(t *testing.T) {
 	s.Types("q")
 	picture := screen.SVG("A terminal: crishim top lists pods with their containers, CPU, memory, network and disk rates, and plots the last minutes of the selected container",
 		strings.ReplaceAll(text, own, "shop"), 100)
-	comparePicture(t, "docs/top.svg", picture, func(picture []byte) string {
-		var rows strings.Builder
-		y := ""
-		for _, m := range drawn.FindAllStringSubmatch(string(picture), -1) {
-			if m[1] != y {
-				rows.WriteString("\n")
-			}
-			y = m[1]
-			rows.WriteString(strings.Join(strings.Fields(figures.ReplaceAllString(" "+m[2]+" ", " ")), " ") + " ")
+	comparePicture(t, "docs/top.svg", picture, withoutFigures)
+}
+
+// withoutFigures returns the texts of a picture, a row as a word, without figures.
+func withoutFigures(picture []byte) string {
+	var rows strings.Builder
+	y := ""
+	for _, m := range drawn.FindAllStringSubmatch(string(picture), -1) {
+		if m[1] != y {
+			rows.WriteString("\n")
 		}
-		return regexp.MustCompile(`\s+`).ReplaceAllString(rows.String(), " ")
+		y = m[1]
+		rows.WriteString(strings.Join(strings.Fields(figures.ReplaceAllString(" "+m[2]+" ", " ")), " ") + " ")
+	}
+	return regexp.MustCompile(`\s+`).ReplaceAllString(rows.String(), " ")
+}
+
+const whyPods = `apiVersion: v1
+kind: Pod
+metadata: {name: cart, namespace: NAMESPACE}
+spec:
+  restartPolicy: Never
+  containers:
+  - {name: web, image: IMAGE, imagePullPolicy: Never, command: [httpd, -f, -p, "80", -h, /bin]}
+  - {name: worker, image: IMAGE, imagePullPolicy: Never, command: [sh, -c, "echo 'panic: no route to db'; exit 3"]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: mail, namespace: NAMESPACE}
+spec:
+  restartPolicy: Never
+  containers:
+  - {name: mail, image: IMAGE, imagePullPolicy: Never, command: [serve-mail]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: search, namespace: NAMESPACE}
+spec:
+  restartPolicy: Never
+  containers:
+  - {name: index, image: "search:2.1", imagePullPolicy: Never}
+`
+
+// TestPictureOfWhyOnEngine has why on a terminal of 80 by 24 for a failed command, a missing program and a missing image.
+func TestPictureOfWhyOnEngine(t *testing.T) {
+	t.Parallel()
+	requireRuntime(t, runtime{name: "docker", endpoint: dockerEndpoint()})
+	u := newUser(t, dockerEndpoint())
+	n := os.Getpid()
+	own := string([]byte{'w', 'a' + byte(n%26), 'a' + byte(n/26%26), 'a' + byte(n/26/26%26)})
+	names := strings.NewReplacer("NAMESPACE", own, "IMAGE", testImage())
+	u.write("pods.yaml", names.Replace(whyPods))
+	t.Cleanup(func() {
+		for _, pod := range []string{"cart", "mail", "search"} {
+			u.must("crishim delete -q --grace-period 0 " + own + "/" + pod)
+		}
 	})
+	_, _, _ = u.run("crishim apply -q pods.yaml") // two of them cannot start
+	u.must("crishim wait --for exited --timeout 1m " + own + "/cart/worker")
+
+	s := newSession(t, append(u.env, "PS1=$ ", "ENV=", "TERM=xterm-256color", "NO_COLOR="))
+	s.types("$ ", "crishim why -n "+own+" cart mail search")
+	s.types("$ ", "")
+	picture := screen.SVG("A terminal: crishim why says why three pods do not run: a command failed, a program is missing, an image is missing",
+		strings.ReplaceAll(s.text.String(), own, "shop"), 80)
+	comparePicture(t, "docs/why.svg", picture, withoutFigures)
 }
 
 // escapes are what busybox asks the terminal around its prompt.
