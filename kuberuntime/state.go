@@ -198,7 +198,7 @@ type trackedPod struct {
 	lock    *filelock.Lock // nil while there is no directory, or another process manages the pod
 	pod     *v1.Pod
 	status  *pod.Status
-	waiting map[string]wait // by container; an entry is stale if its container runs or must not run
+	waiting map[string]wait // why containers wait for a start, by name; an entry is stale if its container runs or must not run
 	written []byte
 	kept    *PodState       // as written, also by an earlier process; nil until it was read
 	ended   map[string]bool // ids of containers whose end is among the events; nil until the events were read

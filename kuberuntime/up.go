@@ -99,8 +99,9 @@ func (m *Manager) Up(ctx context.Context, p *v1.Pod, set *manifest.Set, listed *
 	}
 }
 
-// givesUp reports whether Up returns the failure of a step instead of retrying the step. MaxBackOff does not apply to a
-// Job's pod, which has a backoffLimit.
+// givesUp reports whether Up returns the failure of a step instead of retrying the step, because the pause before the
+// next try is longer than MaxBackOff or the failure is no reason for a retry. A Job's pod has backoffLimit in place of
+// MaxBackOff.
 func (r *SyncResult) givesUp(p *v1.Pod, w Wait) bool {
 	_, limited := plan.BackoffLimit(p)
 	return r.Err != nil && (w.Until == UntilStarted || !r.onlyBackOff() || !limited && r.backsOffLonger(w.MaxBackOff))

@@ -193,8 +193,8 @@ func (c *completion) withIDs(names, ids []candidate) []candidate {
 }
 
 // cannotBeTyped reports whether a name must not be offered. A name with control characters is not displayed as it is,
-// a name that begins with a dash would be parsed as a flag (a container may be called --all), and completeFiles would
-// complete files.
+// a name that begins with a dash would be parsed as a flag (a container may be called --all), and the shell's script
+// takes completeFiles as the request to complete files.
 func cannotBeTyped(c candidate) bool {
 	return c.value == "" || c.value[0] == '-' || c.value == completeFiles || output.Sanitize(c.value) != c.value
 }

@@ -39,8 +39,8 @@ func (o *debugOptions) runCopy(ctx context.Context, printer *cli.Printer, conn *
 	return cli.Join(err, r.cleanUp(ctx, !o.keep))
 }
 
-// createCopy creates the pod and the container. crishim's dockershim copies the engine's container; other runtimes get
-// the configuration from their verbose status.
+// createCopy creates the pod and the container. crishim's dockershim copies the engine's container. For other runtimes
+// the configuration is read from the target's verbose status.
 func (o *debugOptions) createCopy(ctx context.Context, printer *cli.Printer, r *runner, target *runtimeapi.Container) error {
 	handler, err := o.copyPod(ctx, r, target.GetPodSandboxId())
 	if err != nil {

@@ -38,7 +38,8 @@ func (e *ociError) Unwrap() error { return e.cause }
 
 // startErrorFilter holds back the first line of a session's output if it looks like the reason why the command could not
 // be started. CRI-O's OCI runtime logs such a line, and the session ends with status 255. crishim's dockershim writes it
-// and reports the exit status of a shell. If more output follows, or the session ends in another way, the line is written.
+// and reports 126 or 127 as a shell does. The line of a session that ends like this becomes its error; any other line is
+// written.
 type startErrorFilter struct {
 	to   io.Writer
 	mu   sync.Mutex

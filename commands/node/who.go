@@ -226,7 +226,7 @@ func (l inventory) has(id string, row *output.Owner) bool {
 	return false
 }
 
-// hasPod is has for the uid of a pod. The newest sandbox counts.
+// hasPod reports whether a pod has the uid, and fills in the row from the pod's newest sandbox.
 func (l inventory) hasPod(uid string, row *output.Owner) bool {
 	var newest *runtimeapi.PodSandbox
 	for _, p := range l.pods {

@@ -45,7 +45,7 @@ func (h Host) exists(path string) bool {
 // memoryUse has the memory counters of a container's cgroup.
 type memoryUse struct {
 	Peak  uint64 // bytes
-	Kills uint64 // OOM kills in it
+	Kills uint64 // OOM kills in the cgroup since its creation
 }
 
 // group returns the cgroup directory of a container's process, and the cgroup version. In version 1, each controller has

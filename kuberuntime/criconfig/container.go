@@ -24,7 +24,7 @@ type ContainerInput struct {
 	Container   *v1.Container
 	Env         []*runtimeapi.KeyValue
 	Restarts    int
-	PodRestarts int    // restarts of all containers of the pod together
+	PodRestarts int    // how often all containers of the pod were restarted together
 	Attempt     int    // attempt of the container, also the name of its log
 	ImageRef    string // the runtime's reference of the image
 	ImageUser   ImageUser

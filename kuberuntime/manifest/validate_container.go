@@ -49,7 +49,7 @@ func (v *validator) containers(spec *field.Path) {
 	}
 }
 
-// ContainerPath returns the field path of a container. i is its index in Containers.
+// ContainerPath returns the field path of a container. i is its index in the result of Containers.
 func ContainerPath(pod *v1.Pod, i int) *field.Path {
 	spec, init, regular := field.NewPath("spec"), len(pod.Spec.InitContainers), len(pod.Spec.Containers)
 	switch {

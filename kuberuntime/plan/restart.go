@@ -77,7 +77,7 @@ func mayRestartAlone(p *v1.Pod, c *v1.Container) bool {
 //
 // Each container has the count at its creation in its PodRestartsAnnotation. A restart is due if the newest attempt of
 // a container ended with an exit code that restarts all containers. Such an exit code of an older attempt does not
-// count, because the container was then restarted alone, for a new image.
+// count: a newer attempt with the same count means that the container was restarted alone, for a new image.
 func sinceRestart(p *v1.Pod, s *pod.Status) (restarts int, since *pod.Status, old []*pod.ContainerStatus) {
 	number := func(one *pod.ContainerStatus) int {
 		n, _ := strconv.Atoi(one.Annotations[pod.PodRestartsAnnotation])

@@ -211,7 +211,7 @@ func openBeneath(volume, sub string) (int, error) {
 			if link, err = filepath.Rel(base, link); err != nil {
 				return -1, err
 			}
-			back(1) // resolve the link from the top of the volume, where a leading ".." is refused
+			back(1) // an absolute link starts at the top of the volume, and must not lead out of it
 		}
 		rest = append(strings.Split(link, "/"), rest...)
 	}

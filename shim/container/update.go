@@ -47,7 +47,7 @@ func (s *Service) update(ctx context.Context, wanted *runtimeapi.LinuxContainerR
 	if _, err := convert.CgroupFiles(wanted, true); err != nil {
 		return err
 	}
-	groups, elsewhere := host.Cgroups(m.Detail.State.Pid, m.Detail.ID) // elsewhere is also set if the container does not run
+	groups, elsewhere := host.Cgroups(m.Detail.State.Pid, m.Detail.ID) // elsewhere: the cgroups are not visible here, or the container does not run
 	before := readFiles(groups, systemdResets)
 	answer, err := s.Engine.ContainerUpdate(ctx, m.Detail.ID, container.UpdateConfig{Resources: resources})
 	if err != nil {

@@ -82,8 +82,8 @@ func (o *output) Write(b []byte) (int, error) {
 	return len(b), o.err
 }
 
-// errorOutput writes standard error after earlier standard output. Until the process is known to run, only the standard
-// output is held back.
+// errorOutput writes standard error. Until the process is known to run, it overtakes the standard output that is held
+// back; afterwards held standard output is written first.
 type errorOutput struct{ *output }
 
 func (o errorOutput) Write(b []byte) (int, error) {

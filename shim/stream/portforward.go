@@ -236,7 +236,7 @@ func relay(ctx context.Context, data io.ReadWriteCloser, target net.Conn) error 
 			tick := time.NewTicker(dropInterval)
 			defer tick.Stop()
 			dropped = tick.C
-		case <-dropped: // a finished stream was reset by the client, or closed by the copy to it
+		case <-dropped: // a finished stream: the client has reset it, or the pod has sent all its data
 			if s, ok := data.(interface{ IsFinished() bool }); ok && down && s.IsFinished() {
 				return nil
 			}

@@ -33,7 +33,7 @@ func (a *arranger) commandAlone() bool {
 var execFilters = []string{"name", "namespace", "state", "label", "selector", "latest", "last", "pod", "image"}
 
 // commandPart sorts the words after the target into flags of the verb and the command. After the target, flags need a
-// following "--". exec and debug also accept trailing flags, because their commands never start with a dash.
+// following "--". exec and debug accept flags there without "--", because their commands never start with a dash.
 func (a *arranger) commandPart(before, behind []string, ended bool) error {
 	if a.compat || a.commandAlone() || len(behind) == 0 || !IsFlag(behind[0]) || ended && behind[0] != "--" {
 		if a.compat && a.verb == "exec" && len(behind) > 0 && behind[0] == "--" {

@@ -51,7 +51,7 @@ func (p *Plugin) Check(ctx context.Context, pod network.Pod) error {
 	}
 	defer done()
 	if strings.HasPrefix(pod.NetNS, fmt.Sprintf("/proc/%d/fd/", os.Getpid())) {
-		return nil // plugins compare the namespace's path with its path at set-up, but a descriptor's path differs each time
+		return nil // plugins compare the namespace's path with its path at set-up, and an open descriptor has another path each time
 	}
 	attachments, err := p.cni.GetCachedAttachments(pod.ID)
 	if err != nil {
