@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/crishim/crishim/internal/lazyregexp"
+	"github.com/crishim/crishim/internal/engine"
 	"github.com/crishim/crishim/internal/rundir"
 )
 
@@ -27,13 +27,10 @@ const relayed = "relay"
 const endpointForms = "use unix:///run/containerd/containerd.sock, a path, tcp://host:port, ssh://user@host, ssh://user@host/path.sock, " +
 	"docker:// or docker:///var/run/docker.sock"
 
-// password matches an endpoint up to its password. The group is the part before the password.
-var password = lazyregexp.New(`(?s)^((?:[^:@/]*://)?[^:@]*):.*@`)
-
 // ParseEndpoint parses all forms of endpoints. The kubelet's counterpart is GetAddressAndDialer.
 func ParseEndpoint(s string) (Endpoint, error) {
 	fail := func(reason string) (Endpoint, error) {
-		return Endpoint{}, &SyntaxError{What: "endpoint", Text: password.ReplaceAllString(s, "$1:***@"), Reason: reason, hint: endpointForms}
+		return Endpoint{}, &SyntaxError{What: "endpoint", Text: engine.WithoutPassword(s), Reason: reason, hint: endpointForms}
 	}
 	if s == "" {
 		return fail("must not be empty")

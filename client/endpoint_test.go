@@ -91,6 +91,7 @@ func TestEndpointMistakes(t *testing.T) {
 		{"ssh://joe:secret@host/x", `"ssh://joe:***@host/x": must not contain a password`},
 		{"https://joe:s@e/cret@host", `"https://joe:***@host": must be an address for CRI, not for HTTP`},
 		{"joe:secret@host", `"joe:***@host": unknown scheme`},
+		{"ssh://joe@corp:secret@host", `"ssh://joe@corp:***@host": must not contain a password`},
 		{"ssh://-oProxyCommand=x/y", "must not begin with a dash"},
 		{"/run/\x1b[2Jx", "control characters"},
 	}

@@ -50,6 +50,17 @@ func sameFields(t *testing.T, a, b protoreflect.MessageDescriptor) {
 	}
 }
 
+func TestCandidatesHideThePassword(t *testing.T) {
+	t.Parallel()
+	o := &Options{Engines: func(string) []Engine {
+		return []Engine{{Host: "tcp://me@corp:secret@127.0.0.1:1", Err: errors.New("no engine")}}
+	}}
+	list := o.probeEngines(t.Context(), Endpoint{Docker: true})
+	if len(list) != 1 || list[0].Endpoint != "tcp://me@corp:***@127.0.0.1:1" {
+		t.Errorf("got %+v", list)
+	}
+}
+
 func TestOperation(t *testing.T) {
 	t.Parallel()
 	for method, want := range map[string]string{

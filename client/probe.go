@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/crishim/crishim/internal/engine"
 )
 
 type found struct {
@@ -223,14 +225,14 @@ func (o *Options) probeEngines(ctx context.Context, e Endpoint) []found {
 		engines = o.Engines(e.engineHost())
 	}
 	var list []found
-	for _, engine := range engines {
-		engine.Batch = o.Batch
-		f := found{Candidate: Candidate{Endpoint: cmp.Or(engine.Host, "docker://"), Kind: KindEngine, Name: "Docker"}, engine: engine}
+	for _, one := range engines {
+		one.Batch = o.Batch
+		f := found{Candidate: Candidate{Endpoint: cmp.Or(engine.WithoutPassword(one.Host), "docker://"), Kind: KindEngine, Name: "Docker"}, engine: one}
 		if e.Network != "" {
 			f.Endpoint = e.String()
 		}
-		if engine.From != "" {
-			f.Name += ", from " + engine.From
+		if one.From != "" {
+			f.Name += ", from " + one.From
 		}
 		o.probeEngine(ctx, &f)
 		list = append(list, f)

@@ -4,6 +4,8 @@ package engine
 import (
 	"crypto/tls"
 	"strings"
+
+	"github.com/crishim/crishim/internal/lazyregexp"
 )
 
 type Endpoint struct {
@@ -16,6 +18,12 @@ type Endpoint struct {
 
 	Version, APIVersion string // answer to a probe; "" if there was none
 }
+
+// password matches an address up to its password. The group is the part before the password.
+var password = lazyregexp.New(`(?s)^((?:[^:@/]*://)?[^:]*):.*@`)
+
+// WithoutPassword returns an address or endpoint for messages.
+func WithoutPassword(address string) string { return password.ReplaceAllString(address, "$1:***@") }
 
 // Socket returns the path of the engine's unix socket, or "" for other addresses.
 func (e Endpoint) Socket() string {

@@ -183,7 +183,7 @@ func dialer(e Endpoint) (*http.Transport, []client.Opt, error) {
 	}
 	helper, err := connhelper.GetConnectionHelperWithSSHOpts(e.Host, flags)
 	if err != nil {
-		return nil, nil, fmt.Errorf("docker engine at %s: %w", e.Host, err)
+		return nil, nil, fmt.Errorf("docker engine at %s: %w", engine.WithoutPassword(e.Host), err)
 	}
 	if helper != nil { // ssh
 		return &http.Transport{}, []client.Opt{client.WithHost(helper.Host), client.WithDialContext(helper.Dialer)}, nil
