@@ -125,6 +125,9 @@ func find(ctx context.Context, name string, text []byte, named reference.Named, 
 	if err := file.LoadFromReader(bytes.NewReader(text)); err != nil {
 		return nil, unreadable(name, err)
 	}
+	if name == configfile.DockerEnvConfigKey { // as for docker, the variable only has credentials
+		file.CredentialsStore, file.CredentialHelpers = "", nil
+	}
 	domain := reference.Domain(named)
 	for key := named.Name(); strings.Contains(key, "/"); key = key[:strings.LastIndexByte(key, '/')] {
 		if entry, ok := file.AuthConfigs[key]; ok {

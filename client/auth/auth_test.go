@@ -135,6 +135,7 @@ func TestLookupInTheEnvironment(t *testing.T) {
 		"without a file":   {"env", "", map[string]string{"DOCKER_AUTH_CONFIG": of("env")}},
 		"with a file":      {"env", "", map[string]string{"DOCKER_AUTH_CONFIG": of("env"), "HOME": home}},
 		"with a helper":    {"env", "", map[string]string{"DOCKER_AUTH_CONFIG": of("env"), "DOCKER_CONFIG": withHelper}},
+		"naming a helper":  {"env", "", map[string]string{"DOCKER_AUTH_CONFIG": strings.Replace(of("env"), "{", `{"credsStore":"missing","credHelpers":{"r.example":"missing"},`, 1)}},
 		"another registry": {"file", "", map[string]string{"DOCKER_AUTH_CONFIG": `{"auths":{"s.example":{"auth":"dTpw"}}}`, "HOME": home}},
 		"with --authfile":  {"file", file, map[string]string{"DOCKER_AUTH_CONFIG": of("env")}},
 		"only the process": {"file", "", map[string]string{"HOME": home}},
