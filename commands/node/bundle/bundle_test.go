@@ -167,7 +167,7 @@ func TestConfig(t *testing.T) {
 			`{"data-root":"/d","debug":"true","hosts":"unix:///run/d.sock","max-size":"10m","registry-mirrors":"https://mirror.example"}`,
 		},
 		"config.toml": {
-			"version = 2\nroot = \"/var/lib/c\" \nimports = [\"/a\", \"/b\"]\n[plugins.\"planted\".registry.headers]\n  X-Meta = [\"planted\"]\n auth = \"planted\"\nscript = '''\nroot = \"planted\"\n'''\n[a]\n# plugin_dirs = [\n#   \"/c\",\n# ]\nplugin_dirs = [\n\t\"/opt/cni/bin/\", # the default\n\t'/b',\n]\nother = [\n  \"planted\",\n]\nsandbox_image='r/pause:3'\n",
+			"version = 2\nroot = \"/var/lib/c\" \nimports = [\"/a\", \"/b\"]\n[plugins.\"planted\".registry.headers]\n  X-Meta = [\"planted\"]\n auth = \"planted\"\nscript = '''\nroot = \"planted\"\n'''\n[a]\n# plugin_dirs = [\n#   \"/c\",\n# ]\nplugin_dirs = [\n\t\"/opt/cni/bin/\", # the default\n\t'/b',\n]\nother = [\n  \"planted\",\n  \"root=planted\",\n]\nsandbox_image='r/pause:3'\n",
 			`{"imports":"/a, /b","plugin_dirs":"/opt/cni/bin/, /b","root":"/var/lib/c","sandbox_image":"r/pause:3","version":"2"}`,
 		},
 		"config.yaml": {

@@ -138,7 +138,7 @@ func parseTOML(text string, found map[string]string) {
 		key = strings.Trim(key, " \t\"'")
 		switch {
 		case !ok || quotes != "" || strings.HasPrefix(key, "["):
-		case slices.Contains(configKeys, key) && strings.HasPrefix(strings.TrimSpace(value), "[") && !strings.Contains(value, "]"):
+		case strings.HasPrefix(strings.TrimSpace(value), "[") && !strings.Contains(value, "]"):
 			array = line
 		case yaml.Unmarshal([]byte(value), &tree) == nil:
 			collect(key, tree, found)
