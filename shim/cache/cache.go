@@ -1,6 +1,6 @@
-// Package cache keeps the engine's version, and its lists of all sandboxes and of all pod containers until an event or a
-// request of the shim may have changed them. A kubelet requests both lists every second, and each client begins with the
-// version; docs/performance.md shows how much time the cache saves.
+// Package cache keeps the engine's lists of all sandboxes and of all pod containers until an event or a request of the
+// shim may have changed them. A kubelet requests both lists every second. The engine's version is kept as long as the
+// event stream is open, because each client begins with the version. docs/performance.md shows how much time this saves.
 //
 // Events only invalidate lists, so duplicate, late and reordered events do no harm. A list that was read during an
 // event is discarded.
@@ -105,12 +105,12 @@ func (c *Cache) Invalidate() {
 }
 
 // ServerVersion returns only the Version of an engine whose event stream is open, because the engine starts other
-// programs to answer. An engine with another version has another stream.
+// programs to answer. An upgrade restarts the engine, which ends the stream.
 func (c *Cache) ServerVersion(ctx context.Context) (types.Version, error) {
 	c.mu.Lock()
 	version, following := c.version, c.following
 	c.mu.Unlock()
-	if following {
+	if following && version != "" {
 		return types.Version{Version: version}, nil
 	}
 	return c.engine.ServerVersion(ctx)

@@ -274,7 +274,7 @@ func TestAnEngineThatDiesIsUnreachable(t *testing.T) {
 func TestCheckAPI(t *testing.T) {
 	t.Parallel()
 	for version, ok := range map[string]bool{"1.39": false, "1.40": true, "1.51": true, "1.9": false} {
-		if got := CheckAPI(version) == nil; got != ok {
+		if got := checkAPI(version) == nil; got != ok {
 			t.Errorf("%s: got %v, want %v", version, got, ok)
 		}
 	}

@@ -63,8 +63,8 @@ func (w Worded) Error() string { return Text(w.Err) }
 
 func (w Worded) Unwrap() error { return w.Err }
 
-// CheckAPI is dockershim's checkVersionCompatibility.
-func CheckAPI(apiVersion string) error {
+// checkAPI is dockershim's checkVersionCompatibility.
+func checkAPI(apiVersion string) error {
 	if versions.LessThan(apiVersion, minAPI) {
 		return fmt.Errorf("the docker engine speaks API %s, crishim needs %s or newer: upgrade the engine to 19.03 or newer: %w",
 			apiVersion, minAPI, errdefs.ErrFailedPrecondition)

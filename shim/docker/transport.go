@@ -217,7 +217,7 @@ func (t *transport) setVersion(engine string) (*string, error) {
 	if engine == "" { // an unknown version may be new enough
 		engine = minAPI
 	}
-	if err := CheckAPI(engine); err != nil {
+	if err := checkAPI(engine); err != nil {
 		t.version.Store(nil) // later calls must not use the version of the previous engine
 		return nil, refusal{err}
 	}

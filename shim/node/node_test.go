@@ -39,7 +39,6 @@ func TestStatusTellsWhyTheEngineIsNotReady(t *testing.T) {
 		want    string
 	}{
 		"it does not answer": {func() (types.Version, error) { return types.Version{}, errors.New("no such engine") }, "no such engine"},
-		"it is too old":      {func() (types.Version, error) { return types.Version{APIVersion: "1.39"}, nil }, "needs 1.40 or newer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newTest(aboutEngine{version: c.version})

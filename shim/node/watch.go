@@ -11,7 +11,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
-	"github.com/docker/docker/api/types/system"
 
 	"github.com/crishim/crishim/shim/docker"
 )
@@ -78,12 +77,7 @@ func (w *Watch) Stop() {
 }
 
 func (w *Watch) connect(ctx context.Context) bool {
-	var info system.Info
-	var api string
-	_, err := w.Engine.Ping(ctx) // negotiates the API version
-	if err == nil {
-		info, api, err = w.Node.check(ctx)
-	}
+	info, api, err := w.Node.check(ctx)
 	if err != nil {
 		w.report(ctx, slog.LevelWarn, "the engine is not ready", docker.Text(err))
 		return false

@@ -3,13 +3,13 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/events"
 
 	"github.com/crishim/crishim/internal/test"
@@ -82,13 +82,17 @@ func (w watched) waitForListener(t *testing.T) {
 func TestWatchRefusesAnEngineThatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		driver, api, want string
+		driver string
+		ping   enginetest.Fault
+		want   string
 	}{
-		"another cgroup driver": {"systemd", "1.41", `native.cgroupdriver=systemd`},
-		"an old engine":         {"", "1.39", "needs 1.40 or newer"},
+		"another cgroup driver": {"systemd", nil, `native.cgroupdriver=systemd`},
+		"an old engine": {"", func(context.Context) error {
+			return fmt.Errorf("too old: %w", errdefs.ErrFailedPrecondition)
+		}, "too old"},
 	} {
 		engine := watched{enginetest.NewMemory()}
-		engine.Version = types.Version{APIVersion: c.api}
+		engine.Fail("Ping", c.ping)
 		w := newWatch(engine, slog.New(slog.DiscardHandler))
 		w.Node.CgroupDriver = c.driver
 		err := w.Start(t.Context())
