@@ -254,7 +254,9 @@ func (s *snapshot) findWithoutKind(kind objectKind, name string, q Query) (objec
 	return s.find(kind, q)
 }
 
-// choose selects one of the objects that match an interpretation of the reference.
+// choose selects the newest of the found objects, which all match the reference in one way, such as by name. It considers
+// only the attempt q.Attempt or, unless q.Want is NewestAttempt, prefers running objects. It returns an error if the
+// remaining objects belong to several containers or pods.
 func (s *snapshot) choose(kind objectKind, found []object, q Query) (object, error) {
 	isRunning := func(o object) bool { return o.running }
 	pool := found

@@ -22,7 +22,7 @@ type column[T any] struct {
 	// spare allows the column to be dropped on a narrow terminal. The lowest number is dropped first; among equal
 	// numbers, the rightmost column. A column with 0 is never dropped. --columns and -o wide show all columns.
 	spare int
-	width int // minimum width in a growing table
+	width int // minimum width in a growing table, whose rows arrive over time and may have wider cells
 	// prose marks sentences. They are wrapped to lines of their own instead of cut.
 	prose bool
 	tone  func(row T, o Options) tone // colour of a cell; may be nil

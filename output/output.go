@@ -93,7 +93,7 @@ func encodeAll[T any](all []T, encode func(T) ([]byte, error)) (items [][]byte, 
 	return items, nil
 }
 
-// document returns a single document with the given elements.
+// document joins the elements to one JSON document. The fields key, array and wrap determine its form.
 func (v view) document(items [][]byte) []byte {
 	switch all := bytes.Join(items, []byte(",")); {
 	case v.key != "":

@@ -81,7 +81,7 @@ func (p ManagedPod) of(c container) (m ManagedContainer) {
 	if i := slices.IndexFunc(p.Containers, func(m ManagedContainer) bool { return m.Name == containerName(c) }); i >= 0 {
 		m = p.Containers[i]
 	}
-	if m.ID != c.GetId() { // Waits and Probed describe an older attempt
+	if m.ID != c.GetId() { // m describes another attempt than c, so its Waits and Probed do not apply
 		m.Waits, m.Probed = "", false
 	}
 	if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING || c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && !p.Managed {

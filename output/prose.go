@@ -74,7 +74,8 @@ func writeProse[T any](w io.Writer, rows []T, shown []column[T], mayDrop bool, o
 	return err
 }
 
-// sentences returns the lines of a row's prose. The text of each column but the first begins with the column's name.
+// sentences wraps the texts of a row's prose columns to lines of the given width. Each text except the first begins with
+// the name of its column.
 func sentences[T any](row T, prose []column[T], width int, o Options) (text []string) {
 	for i, c := range prose {
 		value := Sanitize(c.value(row, o))

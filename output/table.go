@@ -172,7 +172,7 @@ type plainRows struct {
 	out   *bytes.Buffer
 	space int
 	style
-	line int // next line
+	line int // index of the next row, for paint; a header counts as a row
 }
 
 func (r *plainRows) Row(cells []string, f tw.Formatting) {

@@ -74,7 +74,7 @@ func (e *Embedded) Close() error {
 const (
 	socketName    = "cri.sock"
 	recordsName   = "exec"   // directory of the records of running execs
-	temporaryName = "engine" // file with the address of the engine that has temporary containers
+	temporaryName = "engine" // file with the engine's address, written before a temporary container is created and read by sweep
 )
 
 const temporaryTimeout = 10 * time.Second
@@ -100,8 +100,8 @@ func sweep(ctx context.Context, base, host string, engine stream.ExecInspector, 
 		}
 		removed := containers.RemoveOwned(ctx, filepath.Base(dir))
 		if errors.Is(err, fs.ErrNotExist) {
-			// The killed command had no temporary containers. A helper container that could not be removed is left to
-			// serve, which removes old ones.
+			// Without the file, the killed command had no temporary containers. It may have had a helper container (see
+			// RemoveOwned). If its removal has failed, `crishim serve` removes it later.
 			return nil
 		}
 		return errors.Join(err, removed)

@@ -98,7 +98,7 @@ func (i *interceptor) stream(srv any, s grpc.ServerStream, _ *grpc.StreamServerI
 	return handle(srv, s)
 }
 
-// finish takes the method's name from the context, because the generated code only knows the v1 name.
+// finish takes the method's name from the context, because the generated code passes the v1 name also for requests of v1alpha2.
 func (i *interceptor) finish(ctx context.Context, started time.Time, err error, panicked any) error {
 	method, _ := grpc.Method(ctx)
 	if !keepsLists(path.Base(method)) {

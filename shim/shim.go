@@ -53,7 +53,9 @@ type Options struct {
 
 	Tracer trace.TracerProvider
 
-	temporaries string // file for the address of the engine that has temporary containers; "": they are not removed
+	// temporaries is a file to which the shim writes the engine's address before it creates a temporary container. If the
+	// shim is killed, a later command finds the file and removes the container. "": temporary containers get no owner.
+	temporaries string
 }
 
 type Shim struct {

@@ -235,7 +235,9 @@ func (c *forwarded) copy() error {
 		abort(c.local)
 	}
 	if c.early.Load() {
-		c.tunnel.spoiled.Store(true) // the server may leave its input unread: see stuckTimeout
+		// The server may leave the rest of the input unread. Unread input blocks a worker (see stuckTimeout), so this
+		// tunnel gets no new connections.
+		c.tunnel.spoiled.Store(true)
 	}
 	if errors.Is(err, errLocalGone) {
 		// The server treats a reset only as the end of its input and keeps sending. Unread data blocks a tunnel, so

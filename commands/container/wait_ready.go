@@ -43,8 +43,8 @@ func (r *readiness) close() {
 }
 
 // ofPod reports whether a pod is ready in the sense of kubectl, and returns what is missing. While sync or apply manages
-// the pod, the results of their probes count. Afterwards ofPod runs each probe once. A pod without probes is ready if all
-// its containers run. Ephemeral containers are ignored.
+// the pod, the results of their probes count. If no process manages the pod any more, ofPod runs each startup and readiness
+// probe once. A pod without probes is ready if all its containers run. Ephemeral containers are ignored.
 func (r *readiness) ofPod(ctx context.Context, sandbox *runtimeapi.PodSandboxStatus) (bool, string, error) {
 	if sandbox.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
 		return false, "", nil

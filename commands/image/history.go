@@ -127,7 +127,8 @@ func layerSizes(ctx context.Context, conn *client.Conn, diffIDs []digest.Digest)
 		Containerd struct{ Snapshotter string }
 	}
 	if res, err := conn.Runtime.Status(ctx, &runtimeapi.StatusRequest{Verbose: true}); err == nil {
-		_ = json.Unmarshal([]byte(res.GetInfo()["config"]), &config) // containerd 2 does not report its snapshotter
+		// On an error the snapshotter stays empty and the default below is used. containerd 2 does not report its snapshotter.
+		_ = json.Unmarshal([]byte(res.GetInfo()["config"]), &config)
 	}
 	if config.Containerd.Snapshotter == "" {
 		config.Containerd.Snapshotter = "overlayfs"

@@ -138,7 +138,8 @@ func (o *applyOptions) run(ctx context.Context, printer *cli.Printer, connector 
 		return err
 	}
 	defer r.close()
-	// A slow pull or hook of one pod does not delay other pods.
+	// Pods are applied in parallel, so that a slow pull or hook of one pod does not delay the others. numbers are the
+	// indices of the pods.
 	numbers := make([]int, len(o.set.Pods))
 	for i := range numbers {
 		numbers[i] = i

@@ -86,8 +86,9 @@ func (o *statspOptions) list(ctx context.Context, conn *client.Conn, filter *run
 }
 
 // oneByOne asks for the stats of each pod after the list call has failed. containerd 1.6 fails the whole list if one pod
-// has no cgroup of its own. oneByOne warns about pods without stats. Tables show the sums of their containers. If no pod
-// has stats, oneByOne returns the error of the list call for other formats and for runtimes without the call.
+// has no cgroup of its own. oneByOne warns about pods without stats. For a table it sets their stats to the sums of their
+// containers' stats. If no pod has stats, oneByOne returns the error of the list call, unless the output is a table and
+// the runtime implements the call.
 func (o *statspOptions) oneByOne(ctx context.Context, conn *client.Conn, statsFilter *runtimeapi.PodSandboxStatsFilter, ids []string, failed error) ([]*runtimeapi.PodSandboxStats, error) {
 	pods, err := (&cli.Filter{ID: statsFilter.GetId(), In: o.Filter.In, Selector: o.Filter.Selector, State: "ready"}).Pods(ctx, conn)
 	if err != nil {

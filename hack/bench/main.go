@@ -266,7 +266,8 @@ func perSecond(n, clients int, do func(int) error) (float64, error) {
 	return float64(n) / time.Since(start).Seconds(), err
 }
 
-// containers has a version, because the engine ignores one-shot without it, and takes a second for each reading.
+// containers has a version, because without a version the engine ignores one-shot, and each reading of statistics takes a
+// second.
 const containers = "http://docker/v1.41/containers/"
 
 // configOf returns a create request for a container like the given one.

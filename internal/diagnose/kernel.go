@@ -29,8 +29,9 @@ type oomKill struct {
 	All      bool   // all processes of the container were ended with it, by memory.oom.group
 }
 
-// Patterns for the kernel's log lines about an OOM kill, in the order of the lines. A container chooses only the name of
-// a process in them. The name has at most 15 bytes, and the patterns take no other value from it.
+// Patterns for the kernel's log lines about an OOM kill, in the order of the lines. In these lines, a container chooses
+// only the names of its processes and the names of cgroups below its own. A process name has at most 15 bytes, and the
+// patterns take no other value from it.
 var (
 	usageLine = lazyregexp.New(`^memory: usage (\d+)kB, limit (\d+)kB, failcnt \d+$`)
 	groupLine = lazyregexp.New(`^oom-kill:constraint=\w+,nodemask=[^=]*,cpuset=[^,=]*,mems_allowed=[-\d,]*,(?:oom_memcg=([^,]*)|global_oom),task_memcg=([^,]*),task=.{0,15},pid=(\d+),uid=\d+$`)

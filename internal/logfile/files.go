@@ -64,7 +64,7 @@ func (f *followed) history(ctx context.Context, o Options, emit func(Entry) erro
 	}
 	if o.Ended != nil {
 		if ended, err := o.Ended(ctx); err != nil || !ended {
-			return err // the last line is still incomplete
+			return err // a running container may still complete the last line, so the line is left out
 		}
 	}
 	return f.end(emit)

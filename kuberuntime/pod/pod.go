@@ -138,9 +138,10 @@ func ContainerHash(c *v1.Container) uint64 {
 
 func FormatHash(h uint64) string { return strconv.FormatUint(h, 16) }
 
-// UID derives a pod's uid from its manifest, without images, pull policies and ephemeral containers. As with an API
-// server, a new image restarts a container in the same pod. Any other change makes another pod. The hash includes a uid
-// in the manifest, which distinguishes pods of the same name.
+// UID derives a pod's uid from its manifest, without images, pull policies, ephemeral containers and annotations about the
+// pod's source, which the pod runtime sets itself. As with an API server, a new image restarts a container in the same
+// pod. Any other change makes another pod. The hash includes a uid in the manifest, which distinguishes pods of the same
+// name.
 func UID(p *v1.Pod) (types.UID, error) {
 	stripped := p.DeepCopy()
 	for i := range stripped.Spec.InitContainers {

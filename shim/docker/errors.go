@@ -29,7 +29,7 @@ func Text(err error) string {
 	var request *url.Error
 	if errors.As(err, &request) {
 		before, after, _ := strings.Cut(text, request.Error())
-		if errors.As(err, new(refusal)) { // the library adds the prefix although the connection has not failed
+		if errors.As(err, new(refusal)) { // the library adds "error during connect: " although the connection has not failed
 			before = strings.TrimSuffix(before, "error during connect: ")
 		}
 		text = before + request.Err.Error() + after
@@ -63,7 +63,7 @@ func (w Worded) Error() string { return Text(w.Err) }
 
 func (w Worded) Unwrap() error { return w.Err }
 
-// checkAPI is dockershim's checkVersionCompatibility.
+// checkAPI returns an error if an engine's API version is older than minAPI, like dockershim's checkVersionCompatibility.
 func checkAPI(apiVersion string) error {
 	if versions.LessThan(apiVersion, minAPI) {
 		return fmt.Errorf("the docker engine speaks API %s, crishim needs %s or newer: upgrade the engine to 19.03 or newer: %w",

@@ -144,7 +144,7 @@ type body struct {
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	switch {
-	case errors.Is(err, io.EOF): // also ends the call, because the library does not close all error responses
+	case errors.Is(err, io.EOF): // end also stops the timeout and the metric here, because the library does not close all error responses
 		_ = b.end(nil)
 	case err != nil:
 		err = b.end(err)

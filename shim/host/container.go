@@ -140,7 +140,8 @@ func cgroupsIn(proc, root string, mounted map[string]string, pid int, id string)
 				dirs[controller] = filepath.Join(dir, g.Path)
 			}
 		}
-		// A host with both versions mounts the unified hierarchy elsewhere and without controllers.
+		// A hierarchy of version 2 has the file cgroup.controllers in its root. A host with both versions mounts that
+		// hierarchy elsewhere and without controllers, so it is skipped.
 		if len(g.Controllers) == 0 && mounted["cgroup.controllers"] != "" {
 			dirs[""] = filepath.Join(root, g.Path)
 		}

@@ -42,9 +42,9 @@ type follower struct {
 	now    func() time.Time
 
 	late   atomic.Bool   // the container may have been reported as ended
-	asked  chan struct{} // closed at the first wait for the end
+	asked  chan struct{} // closed when a caller first needs the complete log, see remaining
 	began  time.Time     // wanted and moved are durations since began
-	wanted atomic.Int64  // time of the first wait for the end; 0: none
+	wanted atomic.Int64  // time at which a caller first needed the complete log; 0: none yet
 	moved  atomic.Int64  // time of the last write
 
 	mu   sync.Mutex // guards the fields below, also during a write

@@ -12,8 +12,8 @@ const overlap = 2 * time.Second
 
 // position is the time of the last line of a log, and the lines near it, which the engine will repeat.
 type position struct {
-	last   time.Time // latest time of all records
-	newest time.Time // time of the most recent record; far before last if the clock was set back
+	last   time.Time // greatest time of all records
+	newest time.Time // time of the most recently written record; far before last if the clock was set back
 	skip   bool      // skip records until the first one in repeat, because the engine also repeats older records
 	seed   maphash.Seed
 	recent []mark

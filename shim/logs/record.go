@@ -127,7 +127,7 @@ func parseRecord(b []byte, stream string, lastPart bool) (record, error) {
 type plainSource struct {
 	r     *bufio.Reader
 	buf   []byte
-	local bool   // see framedSource
+	local bool   // log driver "local" or another driver that uses it as read cache
 	stamp []byte // timestamp of the next record including its space, if already read
 	cutAt []byte // timestamp of the previous record, if that was split
 }

@@ -173,8 +173,8 @@ func (s *Service) Close() {
 	s.wg.Wait()
 }
 
-// follow starts a follower for a log unless there is one. With running false the container may have been reported as
-// ended.
+// follow starts a follower for a log unless there is one. With running false, the container may already have been reported
+// as ended. The new follower then never reports its log as unfinished, because unfinished containers count as running.
 func (s *Service) follow(id string, at logdir.Place, running bool) (*follower, error) {
 	if !filepath.IsAbs(at.Path) {
 		return nil, fmt.Errorf("log path %q is not absolute: %w", at.Path, errdefs.ErrInvalidArgument)

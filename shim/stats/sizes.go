@@ -52,7 +52,7 @@ func newSizes() *sizes {
 }
 
 func (s *sizes) close() {
-	s.mu.Lock() // begin starts no walk after the cancellation
+	s.mu.Lock() // begin checks ctx under the lock, so it starts no walk after the cancellation
 	s.cancel()
 	s.mu.Unlock()
 	s.walks.Wait()

@@ -166,8 +166,8 @@ func collect(key string, tree any, found map[string]string) {
 	}
 }
 
-// Bare returns a value without credentials. It reduces a URL with a host to the scheme and the host. It omits a value
-// with an @ behind a slash, because the @ may be in a password, but also in a path or a query.
+// Bare returns a value without credentials. It reduces a URL with a host to the scheme and the host. It omits a value if
+// the last @ is not surely the end of the credentials, because an @ may also be in a path or a query.
 func Bare(value string) string {
 	at := strings.LastIndexByte(value, '@')
 	before, host := value[:max(at, 0)], value[at+1:]
