@@ -63,7 +63,7 @@ func (o *options) flags() *pflag.FlagSet {
 	flags.StringVar(&o.node, "node", "", "Run the command line on `NODE`")
 	flags.StringVar(&o.selector, "nodes", "", "Run the command line on all nodes that match the label query `SELECTOR`: a=b,c!=d")
 	flags.BoolVar(&o.all, "all", false, "Run the command line on all nodes")
-	flags.IntVar(&o.parallel, "parallel", 64, "Query `N` nodes at once")
+	flags.IntVar(&o.parallel, "parallel", 64, "Run on `N` nodes at once")
 	flags.DurationVar(&o.nodeTimeout, "node-timeout", 0, "Timeout of each node (default 1m, or 10m for commands that change or run something)")
 	flags.StringVar(&o.image, "image", "", "Create pods from `IMAGE`, which contains crishim (env CRISHIM_IMAGE, default "+defaultImage("VERSION")+")")
 	flags.BoolVar(&o.keep, "keep", false, "Keep the pod for the next command line; the first without --keep removes it")

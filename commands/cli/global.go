@@ -42,7 +42,7 @@ func (p *parts) globalFlags() []urfave.Flag {
 		IntFlag(&t.rate, "tracing-sampling-rate-per-million", "Record `N` of a million traces; -1 records all"),
 		StringsFlag(&n.hosts, flagHosts, "Connect to each of `HOSTS` over ssh, separated by commas: name, user@name:port, pattern of names in ~/.ssh/config, or an endpoint"),
 		StringFlag(&n.hostsFile, flagHostsFile, "Read the hosts for --hosts from `FILE`, one per line"),
-		IntFlag(&n.parallel, flagParallel, "Query `N` endpoints at once"),
+		IntFlag(&n.parallel, flagParallel, "Run on `N` endpoints at once"),
 		DurationFlag(&c.nodeTimeout, flagNodeTimeout, "Timeout of each of several endpoints (default 1m, or 10m for commands that change or run something)"),
 		BoolFlag(&n.yes, flagYes, "Make the change at several endpoints instead of only showing it"),
 		BoolFlag(new(bool), "version", "Print crishim's version", "v"),

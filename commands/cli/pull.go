@@ -43,7 +43,7 @@ func (o *PullOptions) Flags() []urfave.Flag {
 		StringFlag(&o.encoded, "auth", "Log in to the registry with `BASE64`, the encoded user:password (env CRICTL_AUTH)"),
 		StringFlag(&o.User, "username", "Log in to the registry as `USER`, and ask for the password", "u"),
 		BoolFlag(&o.fromStdin, "password-stdin", "Read the password from stdin"),
-		StringFlag(&o.authFile, "authfile", "Read credentials from `FILE` instead of ~/.docker/config.json"),
+		StringFlag(&o.authFile, "authfile", "Read credentials from `FILE` instead of DOCKER_AUTH_CONFIG and ~/.docker/config.json"),
 		DurationFlag(&o.timeout, "pull-timeout", "Timeout of a pull: 90, 90s, 5m (env CRICTL_PULL_TIMEOUT, default no limit)", "pt"),
 	}, o.plugins.Flags()...)
 }

@@ -37,7 +37,7 @@ func NewRm(in *cli.Invocation) *cli.Verb {
 			cli.SelectorFlag(&o.Selector, "l"),
 			o.NamespaceFlag(),
 			cli.AttemptFlag(&o.Attempt),
-			cli.BoolFlag(&o.keepLogs, "keep-logs", "Keep the log files, which only --compat=crictl removes", "k"),
+			cli.BoolFlag(&o.keepLogs, "keep-logs", "With --compat=crictl: keep the log files", "k"),
 			o.DryRunFlag("removed"),
 		},
 		Check: o.Check,

@@ -44,7 +44,7 @@ func NewLoad(in *cli.Invocation) *cli.Verb {
 			cli.StringFlag(&o.input, "input", "Read from `FILE` instead of stdin", "i"),
 			cli.StringFlag(&o.as, "as", "Name the image `NAME` instead of its name in the archive"),
 			o.platforms.flag("Load only images for"),
-			cli.BoolFlag(&o.force, "force", "Replace even images that the runtime needs", "f"),
+			cli.BoolFlag(&o.force, "force", "Replace even images that the runtime needs, except crishim's own", "f"),
 			cli.BoolFlag(&o.quiet, "quiet", "Print only image IDs", "q"),
 		},
 		Images: true,

@@ -26,8 +26,8 @@ func NewPull(in *cli.Invocation) *cli.Verb {
 		Usage:     "Pull images from a registry",
 		ArgsUsage: "IMAGE...",
 		Args:      cli.CompleteImages,
-		Description: cli.WithExamples("Takes credentials from the flags, else from the login files of docker or podman. Pulls several images at the same time.\n"+
-			"Progress goes to stderr.",
+		Description: cli.WithExamples("Takes credentials from the flags, else from DOCKER_AUTH_CONFIG, else from the login files of docker or podman.\n"+
+			"Pulls several images at the same time. Progress goes to stderr.",
 			"crishim pull busybox", "crishim pull --if-missing busybox alpine:3", "crishim pull --username me --password-stdin registry.example.com/app:v1"),
 		Subcommands: []cli.Entry{cli.NewSchema("pull", "pod")},
 		Flags: append(o.Flags(),

@@ -36,7 +36,7 @@ func NewWho(in *cli.Invocation) *cli.Verb {
 			"and among the ports forwarded to pods. A process outside of containers is shown with its systemd unit.\n"+
 			"`crishim ps -o wide` shows the processes of containers. `fuser -v PATH` shows the processes that use a file.",
 			"crishim who 1", "crishim who :8080 53/udp", "crishim who -o json 1"),
-		Flags: o.ListFlags(output.OwnerColumns, "IDs"),
+		Flags: o.ListFlags(output.OwnerColumns, "IDs or units"),
 		Check: o.check,
 		Run:   o.run,
 	}
