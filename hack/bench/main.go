@@ -148,6 +148,13 @@ func rhythmInTurn(ctx context.Context, seconds int, endpoint string) error {
 	engine := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(os.Getenv("DOCKER_HOST"), "unix://"))
 	}}}
+	ping, err := engine.Get("http://docker/_ping")
+	if err != nil {
+		return err
+	}
+	ping.Body.Close()
+	// Without a version the engine ignores one-shot, and each reading of statistics takes a second.
+	versioned := "http://docker/v" + ping.Header.Get("Api-Version") + "/containers/"
 	dockerd, err := server(os.Getenv("DOCKER_HOST"))
 	if err != nil {
 		return err
@@ -182,7 +189,7 @@ func rhythmInTurn(ctx context.Context, seconds int, endpoint string) error {
 			var answer any
 			err := call(ctx, engine, http.MethodGet, containers+c.ID+"/json", nil, &answer)
 			if err == nil {
-				err = call(ctx, engine, http.MethodGet, containers+c.ID+"/stats?stream=0&one-shot=1", nil, &answer)
+				err = call(ctx, engine, http.MethodGet, versioned+c.ID+"/stats?stream=0&one-shot=1", nil, &answer)
 			}
 			if err != nil {
 				return err
@@ -266,9 +273,7 @@ func perSecond(n, clients int, do func(int) error) (float64, error) {
 	return float64(n) / time.Since(start).Seconds(), err
 }
 
-// containers has a version, because without a version the engine ignores one-shot, and each reading of statistics takes a
-// second.
-const containers = "http://docker/v1.41/containers/"
+const containers = "http://docker/containers/"
 
 // configOf returns a create request for a container like the given one.
 func configOf(ctx context.Context, engine *http.Client, id string) (map[string]any, error) {
