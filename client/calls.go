@@ -227,7 +227,7 @@ func listInterceptor(o *Options) grpc.UnaryClientInterceptor {
 		case status.Code(serr) == codes.Unimplemented:
 			return err
 		case errors.As(serr, &worded):
-			return worded.err // the original error: callInterceptor rewrites it for the list call
+			return worded.err // not rewritten for the stream: callInterceptor rewrites it for the list call
 		}
 		return serr
 	}

@@ -272,7 +272,7 @@ func readEvents(files []string) (out []Event, err error) {
 // an earlier time, because a start is reported only after StartContainer has returned.
 func inCausalOrder(events []Event) []Event {
 	events = slices.Clone(events)
-	before := map[string]time.Time{} // time of the latest such event, by container
+	before := map[string]time.Time{} // time of the latest event that may cause an end, by container
 	for i, e := range events {
 		switch {
 		case e.Container == "":

@@ -36,7 +36,8 @@ func newestFirst[T made](rows []T) []T {
 	return rows
 }
 
-// containerColumns are dropped on a narrow terminal so that the name and state of each container remain.
+// containerColumns are the columns of a table of containers. On a narrow terminal, columns with spare are dropped, and the
+// name and state of each container remain.
 var containerColumns = []column[container]{
 	{name: "CONTAINER", spare: 6, value: func(c container, o Options) string { return shortID(c.GetId(), o) }},
 	{name: "IMAGE", shrink: true, least: 15, start: true, spare: 3, value: containerImage},

@@ -80,7 +80,7 @@ func (g *growing[T]) fit(shown []column[T], rows []T, o Options) ([]column[T], [
 }
 
 func (g *growing[T]) row(row T, o Options) error {
-	o.NoHeaders = true // the painter's line 0 is this row, not a header
+	o.NoHeaders = true // the function that colours cells would take line 0 for a header
 	return g.line(each(g.shown, func(c column[T]) string { return Sanitize(c.value(row, o)) }), painter([]T{row}, g.shown, o))
 }
 

@@ -48,7 +48,7 @@ var crictlPodColumns = crictlColumns{
 	wide:  []string{"UID"},
 }
 
-// PodNeeds returns the additional data for a table of pods. If Dead is set, the table also needs the list of containers.
+// PodNeeds returns the additional data for a table of pods. With Dead, the table also needs the list of containers.
 func PodNeeds(o Options) (n Needs) {
 	shown, err := choose(asCrictl(podColumns, crictlPodColumns, o), o)
 	if err != nil || o.Quiet || o.Format.ForMachines() {

@@ -100,9 +100,10 @@ func dialRelayed(ctx context.Context, args []string, p *Process) (conn net.Conn,
 	return conn, func() { conn.Close() }, err
 }
 
-// attend removes kube.NodeWord and the terminal's width from a command line, and returns a process for the command line
-// that has an empty standard input. kubectl-crishim keeps the real standard input open until it is interrupted or
-// disconnects. EOF sets left and interrupts the command line.
+// attend runs where kubectl-crishim has started a command line in its pod. It removes kube.NodeWord and the terminal's
+// width, which kubectl-crishim adds to the command line, and returns a process that has an empty standard input.
+// kubectl-crishim keeps the real standard input open until it is interrupted or disconnects. EOF sets left and interrupts
+// the command line.
 func attend(p *Process, args []string, left *atomic.Bool, signals chan<- os.Signal) (*Process, []string) {
 	own := *p
 	if len(args) < 3 {

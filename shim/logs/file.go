@@ -22,7 +22,8 @@ import (
 
 const (
 	fileMode = 0o640
-	// maxTail is far more than a container writes within the overlap.
+	// maxTail limits how much of the end of a log is read for its position. It is far more than a container writes in the
+	// time that the engine is asked to repeat.
 	maxTail = 32 << 20
 )
 
