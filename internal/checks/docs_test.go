@@ -36,7 +36,7 @@ func pages(t *testing.T) []string {
 }
 
 // TestEveryPromiseNamesATest checks that each test and script named by a page or for `make vm-test` exists, that SECURITY.md names a test in
-// each row, and that docs/testing.md names one for each row of docs/reliability.md, in its order.
+// each row, and that internal/reliability/faults.md names one for each row of docs/reliability.md, in its order.
 func TestEveryPromiseNamesATest(t *testing.T) {
 	tests := map[string]bool{}
 	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
@@ -51,7 +51,7 @@ func TestEveryPromiseNamesATest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range append(pages(t), "hack/vmtest/tests") {
+	for _, name := range append(pages(t), "hack/vmtest/tests", "internal/reliability/faults.md") {
 		text := test.Page(t, name)
 		for _, test := range regexp.MustCompile(`\b(?:Test|Fuzz)[A-Z]\w+`).FindAllString(text, -1) {
 			if !tests[test] {
@@ -74,19 +74,19 @@ func TestEveryPromiseNamesATest(t *testing.T) {
 			t.Errorf("no test is named in %s", row)
 		}
 	}
-	faults, lists := test.Page(t, "docs/reliability.md"), test.Page(t, "docs/testing.md")
 	for _, title := range []string{"Endpoint and engine", "Requests cut short", "Disks, descriptors, sizes"} {
-		_, section, _ := strings.Cut(faults, "\n## "+title+"\n")
-		section, _, _ = strings.Cut(section, "\n## ")
-		_, list, _ := strings.Cut(lists, "\n"+title+": ")
-		list, _, _ = strings.Cut(list, "\n\n")
-		entries := strings.Split(list, "; ")
-		if rows := len(cells(section)); rows < 16 || rows != len(entries) {
-			t.Errorf("docs/testing.md has %d tests for %d rows of %q", len(entries), rows, title)
+		rows := func(page string) [][]string {
+			_, section, _ := strings.Cut(test.Page(t, page), "\n## "+title+"\n")
+			section, _, _ = strings.Cut(section, "\n## ")
+			return cells(section)
 		}
-		for _, name := range entries {
-			if !named.MatchString(name) {
-				t.Errorf("no test is named in %q of %q", name, title)
+		faults, tested := len(rows("docs/reliability.md")), rows("internal/reliability/faults.md")
+		if faults < 16 || faults != len(tested) {
+			t.Errorf("internal/reliability/faults.md has %d rows for %d of %q", len(tested), faults, title)
+		}
+		for _, row := range tested {
+			if !named.MatchString(row[len(row)-1]) {
+				t.Errorf("no test is named in %q of %q", row, title)
 			}
 		}
 	}
@@ -195,8 +195,8 @@ func TestEveryFileOfThePagesExists(t *testing.T) {
 	}
 }
 
-// TestArchitecturePageNamesWhatExists checks docs/architecture.md: each verb is on it once with its file, each RPC with
-// its directory.
+// TestArchitecturePageNamesWhatExists checks docs/architecture.md: each verb is on it once with its file, and each RPC is in a
+// file or directory that it names.
 func TestArchitecturePageNamesWhatExists(t *testing.T) {
 	text := test.Page(t, "docs/architecture.md")
 	section := func(title string) string {
@@ -207,56 +207,59 @@ func TestArchitecturePageNamesWhatExists(t *testing.T) {
 		s, _, _ = strings.Cut(s, "\n## ")
 		return s
 	}
-	// A row is a directory and its verbs or RPCs. The name before a colon is the file of the following verbs.
-	check := func(title string, want []string, file func(what string) string, has func(source, what string) bool) {
-		var named []string
-		for _, row := range cells(section(title)) {
-			if len(row) != 2 || !strings.HasSuffix(row[0], "/`") {
-				continue
+	table := test.Page(t, "commands/app.go")
+	var named []string
+	for _, row := range cells(section("From a verb to its file")) {
+		// A row is a directory and its verbs. The name before a colon is the file of the following verbs.
+		for part := range strings.SplitSeq(row[1], "; ") {
+			file, list, ok := strings.Cut(part, ": ")
+			if !ok {
+				file, list = "", part
 			}
-			for part := range strings.SplitSeq(row[1], "; ") {
-				where, list, ok := strings.Cut(part, ": ")
-				if !ok {
-					where, list = "", part
-				}
-				for what := range strings.SplitSeq(list, ", ") {
-					path := strings.Trim(row[0], "`") + cmp.Or(strings.Trim(where, "`"), file(what))
-					named = append(named, what)
-					files := []string{path}
-					if strings.HasSuffix(path, "/") {
-						files, _ = filepath.Glob(path + "*.go")
-					}
-					if !slices.ContainsFunc(files, func(file string) bool { return has(test.Page(t, file), what) }) {
-						t.Errorf("%s is not in %s", what, path)
-					}
+			for verb := range strings.SplitSeq(list, ", ") {
+				named = append(named, verb)
+				path := strings.Trim(row[0], "`") + cmp.Or(strings.Trim(file, "`"), strings.ReplaceAll(verb, "-", "_")+".go")
+				constructor := regexp.MustCompile(`\.(New\w+), "` + verb + `"`).FindStringSubmatch(table)
+				if constructor == nil || !strings.Contains(test.Page(t, path), "\nfunc "+constructor[1]+"(") {
+					t.Errorf("%s is not in %s", verb, path)
 				}
 			}
-		}
-		slices.Sort(want)
-		if slices.Sort(named); !slices.Equal(named, want) {
-			t.Errorf("%s: the page has\n%v, want\n%v", title, named, want)
 		}
 	}
-	table := test.Page(t, "commands/app.go")
-	check("From a verb to its file", verbs(t),
-		func(verb string) string { return strings.ReplaceAll(verb, "-", "_") + ".go" },
-		func(source, verb string) bool {
-			row := regexp.MustCompile(`\.(New\w+), "` + verb + `"`).FindStringSubmatch(table)
-			return row != nil && strings.Contains(source, "\nfunc "+row[1]+"(")
-		})
-	var rpcs []string
+	want := verbs(t)
+	slices.Sort(want)
+	if slices.Sort(named); !slices.Equal(named, want) {
+		t.Errorf("the page has the verbs\n%v, want\n%v", named, want)
+	}
+	var services strings.Builder
+	for _, path := range quoted(section("From an RPC to its file")) {
+		if strings.HasSuffix(path, "/") {
+			path += "*.go"
+		}
+		files, err := filepath.Glob(path)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, file := range files {
+			if !strings.HasSuffix(file, "_test.go") {
+				services.WriteString(test.Page(t, file))
+			}
+		}
+	}
 	for _, d := range []grpc.ServiceDesc{runtimeapi.RuntimeService_ServiceDesc, runtimeapi.ImageService_ServiceDesc} {
+		var rpcs []string
 		for _, m := range d.Methods {
 			rpcs = append(rpcs, m.MethodName)
 		}
 		for _, s := range d.Streams {
 			rpcs = append(rpcs, s.StreamName)
 		}
+		for _, rpc := range rpcs {
+			if !regexp.MustCompile(`(?m)^func \([^)]*\) ` + rpc + `\(`).MatchString(services.String()) {
+				t.Errorf("%s is in no file or directory of the page", rpc)
+			}
+		}
 	}
-	check("From an RPC to its file", rpcs, func(string) string { return "" },
-		func(source, rpc string) bool {
-			return regexp.MustCompile(`(?m)^func \([^)]*\) ` + rpc + `\(`).MatchString(source)
-		})
 }
 
 // TestPagesExistInALimit checks that docs, without what is generated, can be read in an afternoon.
