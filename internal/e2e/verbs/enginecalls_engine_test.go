@@ -163,7 +163,7 @@ func TestEngineCalls(t *testing.T) {
 		{"inspectp ID", line("inspectp", podID), []string{ping, one, containers}},
 		{"exec ID", func() []string { return []string{"exec", id, "true"} }, []string{ping, one, "GET /exec/ID/json", "POST /containers/ID/exec", "POST /exec/ID/start"}},
 		{"stats ID -o json", func() []string { return []string{"stats", id, "-o", "json"} }, []string{ping, one, containers, containers}},
-		{"info", line("info"), []string{ping, "GET /info", "GET /version"}},
+		{"info", line("info"), []string{ping, "GET /info", "HEAD /_ping"}},
 		{"stop ID", func() []string { return []string{"stop", "-t", "0", id} }, []string{ping, one, one, containers, "POST /containers/ID/stop"}},
 		{"rm ID", func() []string { return []string{"rm", id} }, []string{ping, "DELETE /containers/ID", one, containers}},
 		{"stopp ID", line("stopp", podID), []string{ping, one, one, containers, containers, "POST /containers/ID/stop"}},
