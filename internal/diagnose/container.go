@@ -422,7 +422,7 @@ func (x explainer) sandboxKilled() string {
 	case x.journal(id, "die") == nil:
 		return ""
 	case asked == nil:
-		return fmt.Sprintf("the engine noted the end of sandbox %.13s, which nobody asked it to stop", id)
+		return fmt.Sprintf("the engine noted the end of sandbox %.13s, without a request to stop it", id)
 	case asked.Signal == "9", asked.Signal == "SIGKILL":
 		return fmt.Sprintf("the engine was asked at %s to send signal %s to sandbox %.13s", clock(asked.Time), asked.Signal, id)
 	}

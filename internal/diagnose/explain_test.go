@@ -355,7 +355,7 @@ func TestKilledSandbox(t *testing.T) {
 	die := client.EngineEvent{Time: now.Add(-time.Minute), Action: "die", ID: sandboxID}
 	kill := client.EngineEvent{Time: now.Add(-time.Minute), Action: "kill", ID: sandboxID, Signal: "9"}
 	for want, journal := range map[string][]client.EngineEvent{
-		"the engine noted the end of sandbox 5555555555555, which nobody asked it to stop":           {die},
+		"the engine noted the end of sandbox 5555555555555, without a request to stop it":            {die},
 		"the engine was asked at " + clock(kill.Time) + " to send signal 9 to sandbox 5555555555555": {kill, die},
 	} {
 		f := Explain(recorded(137, func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Journal = journal }))[0]

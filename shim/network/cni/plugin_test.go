@@ -184,7 +184,7 @@ func TestReclaimAfterAFailedTearDown(t *testing.T) {
 		t.Fatalf("the plugin is called with %q, want DEL once, then GC", got)
 	}
 	if valid := fmt.Sprint(calls[1].config["cni.dev/valid-attachments"]); valid != "[map[containerID:dead ifname:eth0]]" {
-		t.Errorf("got valid attachments %s, want the one that is not deleted", valid)
+		t.Errorf("got valid attachments %s, want only the attachment that stays", valid)
 	}
 	if err := os.Remove(failing); err != nil {
 		t.Fatal(err)
