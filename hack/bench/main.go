@@ -148,13 +148,6 @@ func rhythmInTurn(ctx context.Context, seconds int, endpoint string) error {
 	engine := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(os.Getenv("DOCKER_HOST"), "unix://"))
 	}}}
-	ping, err := engine.Get("http://docker/_ping")
-	if err != nil {
-		return err
-	}
-	ping.Body.Close()
-	// Without a version the engine ignores one-shot, and each reading of statistics takes a second.
-	versioned := "http://docker/v" + ping.Header.Get("Api-Version") + "/containers/"
 	dockerd, err := server(os.Getenv("DOCKER_HOST"))
 	if err != nil {
 		return err
@@ -185,17 +178,18 @@ func rhythmInTurn(ctx context.Context, seconds int, endpoint string) error {
 		if second%10 != 0 {
 			return nil
 		}
+		// The engine answers at its next reading, which it takes once a second.
+		var all errgroup.Group
 		for _, c := range listed {
-			var answer any
-			err := call(ctx, engine, http.MethodGet, containers+c.ID+"/json", nil, &answer)
-			if err == nil {
-				err = call(ctx, engine, http.MethodGet, versioned+c.ID+"/stats?stream=0&one-shot=1", nil, &answer)
-			}
-			if err != nil {
-				return err
-			}
+			all.Go(func() error {
+				var answer any
+				if err := call(ctx, engine, http.MethodGet, containers+c.ID+"/json", nil, &answer); err != nil {
+					return err
+				}
+				return call(ctx, engine, http.MethodGet, containers+c.ID+"/stats?stream=0&one-shot=1", nil, &answer)
+			})
 		}
-		return nil
+		return all.Wait()
 	})
 	if err == nil {
 		fmt.Println(ours, theirs)
