@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/crishim/crishim/client/suggest"
+	"github.com/crishim/crishim/internal/shellwords"
 )
 
 func checkRef(kind objectKind, ref string) error {
@@ -42,7 +43,7 @@ func (s *snapshot) notFound(kind objectKind, q Query) error {
 	} else if best := suggest.Closest(ref, s.referencesLike(kind, ref)); best != "" {
 		hint = fmt.Sprintf("did you mean %s? %s", clean(best), hint)
 	} else if word, name, _ := strings.Cut(ref, "/"); name != "" && IsKindOfKubernetes(word) {
-		hint = fmt.Sprintf("there are only pods and containers here: `crishim pods --name %s` looks for pods of that name", clean(name))
+		hint = fmt.Sprintf("there are only pods and containers here: `crishim pods --name %s` looks for pods of that name", shellwords.Quote(clean(name)))
 	}
 	return &Error{Code: codes.NotFound, text: fmt.Sprintf("there is no %s %q", kind.name, ref), hint: hint}
 }
@@ -131,11 +132,11 @@ func (s *snapshot) notRunning(kind objectKind, q Query, o object) error {
 		ref = o.path()
 	}
 	if kind == containerKind && o.state == "created" {
-		hint = "`crishim start " + clean(ref) + "` starts it"
+		hint = "`crishim start " + shellwords.Quote(clean(ref)) + "` starts it"
 	} else if kind == containerKind {
-		hint = "`crishim logs " + clean(ref) + "` shows its output"
+		hint = "`crishim logs " + shellwords.Quote(clean(ref)) + "` shows its output"
 		if o.podName != "" {
-			hint = "`crishim describe " + clean(strings.TrimPrefix(o.namespace+"/"+o.podName, "default/")) + "` shows why it ended, " + hint
+			hint = "`crishim describe " + shellwords.Quote(clean(strings.TrimPrefix(o.namespace+"/"+o.podName, "default/"))) + "` shows why it ended, " + hint
 		}
 	}
 	return &Error{

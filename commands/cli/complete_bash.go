@@ -4,8 +4,6 @@ import (
 	"context"
 	"io"
 	"strings"
-
-	"github.com/crishim/crishim/commands/cli/argv"
 )
 
 // completeBashVerb is the hidden verb that bash's script calls with the line up to the cursor and COMP_WORDBREAKS.
@@ -24,12 +22,37 @@ func completeBash(ctx context.Context, app *App, args []string) {
 	for _, one := range completions(ctx, app, line.words) {
 		text := one.value
 		if text != completeFiles {
-			if text, ok = argv.BashQuote(strings.TrimPrefix(text, line.kept), line.quote); !ok {
+			if text, ok = bashQuote(strings.TrimPrefix(text, line.kept), line.quote); !ok {
 				continue
 			}
 		}
 		_, _ = io.WriteString(app.in.Out, text+"\n")
 	}
+}
+
+// bashQuote quotes text for a bash command line. If quote is not 0, the text is inserted after this opening quote. The
+// second result is false for text that cannot be quoted in this way.
+func bashQuote(text string, quote byte) (string, bool) {
+	if quote != 0 && strings.HasSuffix(text, string(quote)) {
+		return "", false // readline does not close the quote after a completion that ends with the same quote
+	}
+	switch quote {
+	case '\'':
+		return strings.ReplaceAll(text, "'", `'\''`), true
+	case '"':
+		// bash expands the history between double quotes even after a backslash.
+		return strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`").Replace(text), !strings.Contains(text, "!")
+	}
+	var b strings.Builder
+	for i := range len(text) {
+		c := text[i]
+		plain := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("_./:=@%+,-", c) >= 0
+		if c < 0x80 && !plain {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(text[i])
+	}
+	return b.String(), true
 }
 
 // bashLine is a command line, split as bash and readline do. Its last word is the word to complete.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/shellwords"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/output"
@@ -183,5 +184,5 @@ func PointToDescribe(p *Printer, pod ContainerPath, id string) {
 	if pod.Pod != "" {
 		name = pod.PodRef()
 	}
-	p.Note("hint: `crishim describe %s` shows more", name)
+	p.Note("hint: `crishim describe %s` shows more", shellwords.Quote(name))
 }

@@ -21,8 +21,8 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/suggest"
-	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/internal/imageref"
+	"github.com/crishim/crishim/internal/shellwords"
 )
 
 // ImageFilter chooses images by flags.
@@ -287,7 +287,7 @@ func OtherImages(images []*runtimeapi.Image, ref string, pull bool) string {
 	}
 	hint := "`crishim images` lists them"
 	if pull {
-		hint += ", `crishim pull " + argv.ShellWords(ref) + "` gets it"
+		hint += ", `crishim pull " + shellwords.Quote(ref) + "` gets it"
 	}
 	if meant != "" {
 		hint = "did you mean " + meant + "? " + hint

@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/client"
+	"github.com/crishim/crishim/internal/shellwords"
 	"github.com/crishim/crishim/output"
 )
 
@@ -92,7 +93,7 @@ func (o *RemoveOptions) Refuse(p *Printer, what, sandbox, called, hint string) e
 	case o.listed():
 		return fmt.Errorf("%s %s still runs; --force stops it first", what, called)
 	}
-	return WithHint(fmt.Errorf("%s %s still runs", what, called), hint, called)
+	return WithHint(fmt.Errorf("%s %s still runs", what, called), hint, shellwords.Quote(called))
 }
 
 // target is an object that a verb changes. Ref is the user's name for it. With --all and --selector Ref is the id, for
@@ -158,7 +159,7 @@ func (t *Targets) Pods(ctx context.Context, conn *client.Conn) (found []PodTarge
 		p, err := conn.FindPod(ctx, t.In.Query(ref, client.NewestAttempt))
 		if IsGone(err) && strings.Contains(ref, "/") {
 			if c, _ := conn.Container(ctx, ref, client.NewestAttempt); c != nil {
-				err = WithHint(err, "it is a container; `crishim stop %s` and `crishim rm %[1]s` are for those", ref)
+				err = WithHint(err, "it is a container; `crishim stop %s` and `crishim rm %[1]s` are for those", shellwords.Quote(ref))
 			}
 		}
 		if t.PassUnknown && IsGone(err) {

@@ -17,8 +17,8 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
-	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/commands/container/archive"
+	"github.com/crishim/crishim/internal/shellwords"
 )
 
 type cpOptions struct {
@@ -135,7 +135,7 @@ func (p *copier) archiveOptions() archive.Options {
 // destination.
 func (p *copier) download(ctx context.Context) error {
 	if file := path.Clean("/" + p.from); isKernels(file) {
-		return cli.WithHint(fmt.Errorf("%s is the kernel's: its files have no size, and cannot be copied", file), "`crishim exec %s cat %s` prints one", p.container, argv.ShellWords(file))
+		return cli.WithHint(fmt.Errorf("%s is the kernel's: its files have no size, and cannot be copied", file), "`crishim exec %s cat %s` prints one", shellwords.Quote(p.container), shellwords.Quote(file))
 	}
 	dir, name := splitRemote(p.from)
 	if p.to == "-" {

@@ -22,6 +22,7 @@ import (
 	"github.com/crishim/crishim/commands/container/archive"
 	"github.com/crishim/crishim/commands/container/procroot"
 	"github.com/crishim/crishim/internal/api"
+	"github.com/crishim/crishim/internal/shellwords"
 )
 
 type containerFiles interface {
@@ -59,7 +60,7 @@ func (p *copier) openFiles(ctx context.Context, own bool) (containerFiles, error
 	root, err := p.processRoot(ctx)
 	if err != nil {
 		return nil, cli.WithHint(fmt.Errorf("%s, and from outside its files cannot be reached: %w", noTar, err),
-			"`crishim debug %s` has one; the container's files are below /proc/PID/root of its processes there", p.name)
+			"`crishim debug %s` has one; the container's files are below /proc/PID/root of its processes there", shellwords.Quote(p.name))
 	}
 	return &procFiles{p, root}, nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/shellwords"
 )
 
 type createOptions struct {
@@ -118,7 +119,7 @@ func createContainer(ctx context.Context, conn *client.Conn, podID string, conta
 	completeContainer(container, pod)
 	res, err := conn.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: podID, Config: container, SandboxConfig: pod}, opts...)
 	if cli.IsGone(err) {
-		return "", cli.WithHint(err, "`crishim pull %s` gets the image, `crishim create --with-pull` does both", container.GetImage().GetImage())
+		return "", cli.WithHint(err, "`crishim pull %s` gets the image, `crishim create --with-pull` does both", shellwords.Quote(container.GetImage().GetImage()))
 	}
 	return res.GetContainerId(), err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/api"
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/shellwords"
 )
 
 // runCopy runs the command, or a shell, in a copy of the container in a new pod. The original container and its pod
@@ -31,10 +32,11 @@ func (o *debugOptions) runCopy(ctx context.Context, printer *cli.Printer, conn *
 	if err == nil {
 		err = r.foreground(ctx)
 	} else if err = cannotRun(err); o.exec.shell {
-		err = cli.WithHint(err, "without a shell in its image the copy needs a command: `crishim debug --copy-to %s %s COMMAND`", o.copyTo, o.exec.target)
+		err = cli.WithHint(err, "without a shell in its image the copy needs a command: `crishim debug --copy-to %s COMMAND`", shellwords.Quote(o.copyTo, o.exec.target))
 	}
 	if errors.Is(err, stream.ErrDetached) {
-		return cli.NoteDetach(err, o.exec.session.Streams(printer), "the copy goes on: `crishim attach -it "+o.copyTo+"` returns to it, `crishim rmp -f "+o.copyTo+"` removes it")
+		copyTo := shellwords.Quote(o.copyTo)
+		return cli.NoteDetach(err, o.exec.session.Streams(printer), "the copy goes on: `crishim attach -it "+copyTo+"` returns to it, `crishim rmp -f "+copyTo+"` removes it")
 	}
 	return cli.Join(err, r.cleanUp(ctx, !o.keep))
 }
@@ -69,7 +71,7 @@ func (o *debugOptions) createCopy(ctx context.Context, printer *cli.Printer, r *
 			Tty: o.exec.session.TTY, Stdin: o.exec.session.Stdin, Labels: label, Temporary: !o.keep,
 		})
 		if cli.IsGone(err) {
-			err = cli.WithHint(err, "`crishim pull %s` gets the image", target.GetImage().GetImage())
+			err = cli.WithHint(err, "`crishim pull %s` gets the image", shellwords.Quote(target.GetImage().GetImage()))
 		}
 		r.containerID = copied.GetContainerId()
 		return err

@@ -22,6 +22,7 @@ import (
 	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/internal/api"
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/shellwords"
 	"github.com/crishim/crishim/output"
 )
 
@@ -213,7 +214,7 @@ const (
 
 func (o *execOptions) inOne(ctx context.Context, conn *client.Conn, c *runtimeapi.Container, s stream.Streams) (err error) {
 	if kube.IsPaused(c) {
-		return cli.WithHint(fmt.Errorf("container %s is paused", cli.ContainerName(c)), "`crishim unpause %s` lets it go on", cli.ContainerName(c))
+		return cli.WithHint(fmt.Errorf("container %s is paused", cli.ContainerName(c)), "`crishim unpause %s` lets it go on", shellwords.Quote(cli.ContainerName(c)))
 	}
 	if o.timeout > 0 {
 		limit := o.timeout
@@ -232,7 +233,7 @@ func (o *execOptions) inOne(ctx context.Context, conn *client.Conn, c *runtimeap
 	switch {
 	case o.shell && errors.As(err, &missing) && missing.Code == cli.ExitNotFound:
 		name := cli.ContainerName(c)
-		missing.Cause = cli.WithHint(fmt.Errorf("there is no shell in %s", name), "`crishim debug %s` runs one from another image", name)
+		missing.Cause = cli.WithHint(fmt.Errorf("there is no shell in %s", name), "`crishim debug %s` runs one from another image", shellwords.Quote(name))
 	case left && errors.Is(err, stream.ErrDetached):
 		return cli.NoteDetach(stream.ErrDetached, s, leftRunning)
 	case errors.Is(err, stream.ErrDetached):

@@ -20,6 +20,7 @@ import (
 	"github.com/crishim/crishim/internal/kube"
 	"github.com/crishim/crishim/internal/logfile"
 	"github.com/crishim/crishim/internal/ocierror"
+	"github.com/crishim/crishim/internal/shellwords"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
@@ -181,7 +182,7 @@ func (o *logsOptions) noteEnd(ctx context.Context, printer *cli.Printer, conn *c
 	}
 	printer.Note("crishim: %s", text)
 	if from := cli.ContainerPathOf(c); from.Pod != "" {
-		printer.Note("hint: `crishim describe %s` shows more", from.PodRef())
+		printer.Note("hint: `crishim describe %s` shows more", shellwords.Quote(from.PodRef()))
 	}
 }
 
@@ -208,7 +209,7 @@ func (o *logsOptions) containers(ctx context.Context, printer *cli.Printer, conn
 			}
 		case code == codes.NotFound && conn.Remote() == "":
 			if name, why := kuberuntime.WhyNoContainers(o.dirs, ref); why != "" {
-				err = cli.WithHint(fmt.Errorf("pod %s has no container yet: %s", name, why), "`crishim describe %s` shows more", ref)
+				err = cli.WithHint(fmt.Errorf("pod %s has no container yet: %s", name, why), "`crishim describe %s` shows more", shellwords.Quote(ref))
 			}
 		}
 		if err == nil && o.previous {

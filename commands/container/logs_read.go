@@ -18,6 +18,7 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/api"
 	"github.com/crishim/crishim/internal/logfile"
+	"github.com/crishim/crishim/internal/shellwords"
 )
 
 // readLog calls emit for each entry of a container's log: from its file, or from the engine if the file cannot be read.
@@ -76,7 +77,7 @@ func logPath(ctx context.Context, conn *client.Conn, c *runtimeapi.Container) (s
 	missing := cmp.Or(paths...)
 	switch {
 	case c.GetState() == runtimeapi.ContainerState_CONTAINER_CREATED:
-		return "", cli.WithHint(fmt.Errorf("container %s has not started, so it has no log", name), "`crishim start %s` starts it", name)
+		return "", cli.WithHint(fmt.Errorf("container %s has not started, so it has no log", name), "`crishim start %s` starts it", shellwords.Quote(name))
 	case missing == "":
 		return "", cli.WithHint(fmt.Errorf("container %s has no log", name), "give its pod a log_directory and the container a log_path")
 	}

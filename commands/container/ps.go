@@ -10,7 +10,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
-	"github.com/crishim/crishim/commands/cli/argv"
+	"github.com/crishim/crishim/internal/shellwords"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/output"
 )
@@ -61,7 +61,7 @@ func (o *psOptions) run(ctx context.Context, printer *cli.Printer, conn *client.
 		if len(containers) == 0 && o.view.ForPeople() && err == nil {
 			o.filter.HintLast(ctx, printer, conn)
 			if name := o.filter.Name.Regexp; name != nil {
-				printer.Note("hint: --all has containers that have ended, too; `crishim pods --name %s` looks for pods", argv.ShellWords(name.String()))
+				printer.Note("hint: --all has containers that have ended, too; `crishim pods --name %s` looks for pods", shellwords.Quote(name.String()))
 			}
 		}
 		return err

@@ -17,6 +17,7 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/api"
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/shellwords"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -71,7 +72,7 @@ func (o *restartOptions) refuse(ctx context.Context, printer *cli.Printer, conn 
 	own := cli.ReadPodState(printer, o.dirs, conn, c.Object.GetLabels()[kube.LabelPodUID], c.Object.GetPodSandboxId())
 	if c.Object.GetAnnotations()[kube.AnnotationHash] != "" && (own == nil || own.Managed) {
 		return cli.WithHint(fmt.Errorf("%s is of a pod that a kubelet or crishim sync keeps, which makes its attempts", c.Called()),
-			"`crishim stop %s` ends it, and who keeps the pod starts the next attempt", c.Arg())
+			"`crishim stop %s` ends it, and who keeps the pod starts the next attempt", shellwords.Quote(c.Arg()))
 	}
 	return podIsReady(ctx, conn, c.Object.GetPodSandboxId(), c.Called())
 }
@@ -81,7 +82,7 @@ func podIsReady(ctx context.Context, conn *client.Conn, id, called string) error
 	res, err := conn.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
 	if err == nil && res.GetStatus().GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
 		err = cli.WithHint(fmt.Errorf("the pod of %s is not ready: nothing can start in it", called),
-			"`crishim rmp %s` removes the pod, then run it again", cli.PodPath(res.GetStatus().GetMetadata()))
+			"`crishim rmp %s` removes the pod, then run it again", shellwords.Quote(cli.PodPath(res.GetStatus().GetMetadata())))
 	}
 	return err
 }

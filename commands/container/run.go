@@ -19,6 +19,7 @@ import (
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/api"
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/shellwords"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -157,7 +158,7 @@ func (r *runner) start(ctx context.Context) (err error) {
 		}
 		if taken != nil {
 			path := cli.PodPath(taken.GetMetadata())
-			return cli.WithHint(fmt.Errorf("there is a pod %s already", cli.Quote(path)), "`crishim rmp -f %s` removes it", path)
+			return cli.WithHint(fmt.Errorf("there is a pod %s already", cli.Quote(path)), "`crishim rmp -f %s` removes it", shellwords.Quote(path))
 		}
 	}
 	if r.withPull {
@@ -198,7 +199,7 @@ func (r *runner) explain(err error) error {
 	if r.image == "" || !errors.As(err, &missing) || missing.Code != cli.ExitNotFound || slices.Contains(r.container.GetArgs(), "sh") {
 		return err
 	}
-	return cli.WithHint(err, "`crishim run --rm -it %s sh` looks at what is in the image", r.image)
+	return cli.WithHint(err, "`crishim run --rm -it %s sh` looks at what is in the image", shellwords.Quote(r.image))
 }
 
 // joinPod prepares the container for --pod.

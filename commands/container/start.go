@@ -8,6 +8,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/shellwords"
 )
 
 type startOptions struct{ cli.Targets }
@@ -36,7 +37,7 @@ func (o *startOptions) run(ctx context.Context, printer *cli.Printer, conn *clie
 			_, err := conn.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: c.Object.GetId()})
 			failed = failed || err != nil
 			if err != nil && !printer.Compat && c.Object.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
-				err = cli.WithHint(err, "it has ended, and CRI starts a container once; `crishim restart %s` runs it again", c.Called())
+				err = cli.WithHint(err, "it has ended, and CRI starts a container once; `crishim restart %s` runs it again", shellwords.Quote(c.Arg()))
 			}
 			return err
 		},

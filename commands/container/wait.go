@@ -18,6 +18,7 @@ import (
 	"github.com/crishim/crishim/client/stream"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/logfile"
+	"github.com/crishim/crishim/internal/shellwords"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -201,7 +202,7 @@ func (o *waitOptions) until(ctx, limit context.Context, what string, ask func() 
 			}
 			if why, not := strings.CutPrefix(now, "notready"); not && o.goal.state == "ready" {
 				err := fmt.Errorf("%s is not ready after %s%s", what, o.timeout, why)
-				return cli.WithHint(err, "`crishim describe %s` shows why", o.in.InNamespace(what))
+				return cli.WithHint(err, "`crishim describe %s` shows why", shellwords.Quote(o.in.InNamespace(what)))
 			}
 			return fmt.Errorf("%s is %s, not %s, after %s", what, now, o.goal, o.timeout)
 		case <-o.events.happened:

@@ -10,7 +10,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
-	"github.com/crishim/crishim/commands/cli/argv"
+	"github.com/crishim/crishim/internal/shellwords"
 	"github.com/crishim/crishim/output"
 )
 
@@ -49,7 +49,7 @@ func (o *imagesOptions) check(in *cli.Invocation, c *urfave.Context) error {
 			return &cli.UsageError{Text: "images lists images, and does not copy them", Next: "`crishim -r ENDPOINT save IMAGE | crishim -r ENDPOINT load` does"}
 		case "rm", "remove", "inspect", "pull", "prune", "save", "load":
 			verb := map[string]string{"rm": "rmi", "remove": "rmi", "inspect": "inspecti", "pull": "pull", "prune": "rmi --prune", "save": "save", "load": "load"}[word]
-			return &cli.UsageError{Text: "images lists images, and does not " + word + " them", Next: "`crishim " + argv.ShellWords(append(strings.Fields(verb), rest...)...) + "` does"}
+			return &cli.UsageError{Text: "images lists images, and does not " + word + " them", Next: "`crishim " + shellwords.Quote(append(strings.Fields(verb), rest...)...) + "` does"}
 		}
 	}
 	if len(words) > 1 {

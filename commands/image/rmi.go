@@ -14,6 +14,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/commands/cli/disk"
+	"github.com/crishim/crishim/internal/shellwords"
 	"github.com/crishim/crishim/kuberuntime"
 )
 
@@ -92,7 +93,7 @@ func (o *rmiOptions) run(ctx context.Context, printer *cli.Printer, conn *client
 			if o.force || !i.Object.GetPinned() {
 				return false, nil
 			}
-			return true, cli.WithHint(fmt.Errorf("image %s is pinned: the runtime needs it", cli.Quote(i.Ref)), "`crishim rmi --force %s` removes it anyway", i.Ref)
+			return true, cli.WithHint(fmt.Errorf("image %s is pinned: the runtime needs it", cli.Quote(i.Ref)), "`crishim rmi --force %s` removes it anyway", shellwords.Quote(i.Ref))
 		},
 		Do: func(printer *cli.Printer, i cli.ImageTarget) error {
 			if o.prune {

@@ -11,10 +11,10 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
-	"github.com/crishim/crishim/commands/cli/argv"
 	"github.com/crishim/crishim/internal/gogc"
 	"github.com/crishim/crishim/internal/imagefile"
 	"github.com/crishim/crishim/internal/imageref"
+	"github.com/crishim/crishim/internal/shellwords"
 )
 
 type saveOptions struct {
@@ -58,7 +58,7 @@ func (o *saveOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	o.images = c.Args().Slice()
 	for _, name := range o.images {
 		if strings.ContainsAny(name, "*?") {
-			return &cli.UsageError{Text: fmt.Sprintf("save takes names and ids, not the pattern %q", name), Next: "`crishim images " + argv.ShellWords(name) + "` lists the images that match"}
+			return &cli.UsageError{Text: fmt.Sprintf("save takes names and ids, not the pattern %q", name), Next: "`crishim images " + shellwords.Quote(name) + "` lists the images that match"}
 		}
 	}
 	if err := o.platforms.check(); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/suggest"
 	"github.com/crishim/crishim/commands/cli"
-	"github.com/crishim/crishim/commands/cli/argv"
+	"github.com/crishim/crishim/internal/shellwords"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/manifest"
@@ -274,10 +274,10 @@ func (o *applyOptions) cleanUpOrReport(ctx context.Context, printer *cli.Printer
 		said[c.Name] = true
 	}
 	printer.Warn("%s", text)
-	name = cli.ContainerPath{Namespace: p.Namespace, Pod: p.Name}.PodRef()
+	name = shellwords.Quote(cli.ContainerPath{Namespace: p.Namespace, Pod: p.Name}.PodRef())
 	next := []string{"`crishim describe " + name + "` shows more"}
 	if !errors.Is(failure, kuberuntime.ErrPodFailed) && !slices.Contains(o.files, "-") {
-		next = append(next, "`crishim apply "+argv.ShellWords(o.files...)+"` goes on from there")
+		next = append(next, "`crishim apply "+shellwords.Quote(o.files...)+"` goes on from there")
 	}
 	return strings.Join(append(next, "`crishim delete "+name+"` removes what is left"), ", ")
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/suggest"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/shellwords"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/pod"
@@ -286,7 +287,7 @@ func (o *deleteOptions) find(ctx context.Context, r *podRuntime, pods []*pod.Pod
 		case err == nil && len(one) == 0:
 			err = noPodNamed(r.dirs, pods, name)
 			if strings.Contains(name, "/") && len(podsWithContainer(pods, name)) > 0 {
-				err = cli.WithHint(errors.New(err.Error()), "it is a container; `crishim stop %s` and `crishim rm %[1]s` are for those", name)
+				err = cli.WithHint(errors.New(err.Error()), "it is a container; `crishim stop %s` and `crishim rm %[1]s` are for those", shellwords.Quote(name))
 			}
 		case err == nil && known[one[0].UID]: // named twice
 			continue
@@ -366,14 +367,14 @@ func hintForKind(verb string, in cli.Scope, names []string) string {
 	if name == "" && len(names) > 1 {
 		name = names[1]
 	}
-	pod := fmt.Sprintf("`crishim %s %s` is for a pod", verb, in.InNamespace(name))
+	pod := fmt.Sprintf("`crishim %s %s` is for a pod", verb, shellwords.Quote(in.InNamespace(name)))
 	tools := map[string]string{"describe container": "inspect", "delete container": "rm", "describe image": "inspecti", "delete image": "rmi"}
 	switch kind {
 	case "node", "nodes", "no":
 		return "`crishim info` shows this node's runtime, `crishim doctor` checks it"
 	case "container", "containers", "image", "images":
 		if kind = strings.TrimSuffix(kind, "s"); name != "" {
-			return fmt.Sprintf("`crishim %s %s` is for %ss, %s", tools[verb+" "+kind], name, kind, pod)
+			return fmt.Sprintf("`crishim %s %s` is for %ss, %s", tools[verb+" "+kind], shellwords.Quote(name), kind, pod)
 		}
 	}
 	if name != "" && client.IsKindOfKubernetes(kind) {

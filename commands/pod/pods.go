@@ -13,6 +13,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/shellwords"
 	"github.com/crishim/crishim/kuberuntime/pod"
 	"github.com/crishim/crishim/output"
 )
@@ -63,7 +64,7 @@ func (o *podsOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 		if failed := output.FailedPod(pods, o.view.Options); failed != nil && err == nil {
 			cli.PointToDescribe(printer, called(failed), failed.GetId())
 		} else if p := output.UnprobedPod(pods, o.view.Options); p != nil && err == nil {
-			printer.Note("hint: pod %s is not probed any more; `crishim describe %[1]s` probes it once", called(p).PodRef())
+			printer.Note("hint: pod %s is not probed any more; `crishim describe %s` probes it once", called(p).PodRef(), shellwords.Quote(called(p).PodRef()))
 		}
 		return err
 	}

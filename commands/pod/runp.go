@@ -11,6 +11,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli"
+	"github.com/crishim/crishim/internal/shellwords"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
 
@@ -73,7 +74,7 @@ func (o *runpOptions) run(ctx context.Context, printer *cli.Printer, connector *
 func hintAtPod(ctx context.Context, conn *client.Conn, m *runtimeapi.PodSandboxMetadata, err error) error {
 	pods, _ := conn.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{}) // if the list fails, err gets no hint
 	if slices.ContainsFunc(pods.GetItems(), func(p *runtimeapi.PodSandbox) bool { return proto.Equal(p.GetMetadata(), m) }) {
-		return cli.WithHint(err, "`crishim rmp -f %s` removes the pod that is there", cli.PodPath(m))
+		return cli.WithHint(err, "`crishim rmp -f %s` removes the pod that is there", shellwords.Quote(cli.PodPath(m)))
 	}
 	return err
 }

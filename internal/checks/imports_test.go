@@ -36,15 +36,15 @@ func importRules() []importRule {
 	}
 	rules := []importRule{
 		{".", module, ours("commands"), "main only turns commands.Main into an exit status"},
-		{"commands", module, ours("commands", "client", "internal/diagnose", "kuberuntime", "output", "shim", "internal/api", "internal/logfile", "internal/imagefile", "internal/imageref", "internal/proctree", "internal/bounded", "internal/glob", "internal/metricsserver", "internal/lazyregexp", "internal/gogc", "internal/ocierror", "internal/hostproc", "internal/overlay", "internal/rundir"), "commands sits on top and uses the public parts"},
+		{"commands", module, ours("commands", "internal/shellwords", "client", "internal/diagnose", "kuberuntime", "output", "shim", "internal/api", "internal/logfile", "internal/imagefile", "internal/imageref", "internal/proctree", "internal/bounded", "internal/glob", "internal/metricsserver", "internal/lazyregexp", "internal/gogc", "internal/ocierror", "internal/hostproc", "internal/overlay", "internal/rundir"), "commands sits on top and uses the public parts"},
 		{"cmd", module, ours("commands", "client", "output", "internal/proctree"), "the plugin makes nodes endpoints, and leaves everything else to commands"},
-		{"client", module, ours("client", "internal/api", "internal/imagefile", "internal/imageref", "internal/bounded", "internal/lazyregexp", "internal/proctree", "internal/rundir", "internal/frames", "internal/engine", "internal/overlay"), "client learns how to start the shim from its caller, so its tests need no Docker"},
-		{"internal/diagnose", module, ours("internal/diagnose", "client", "kuberuntime", "internal/bounded", "internal/hostproc", "internal/lazyregexp", "internal/ocierror"), "facts are collected from any runtime, and shown by the caller"},
+		{"client", module, ours("client", "internal/shellwords", "internal/api", "internal/imagefile", "internal/imageref", "internal/bounded", "internal/lazyregexp", "internal/proctree", "internal/rundir", "internal/frames", "internal/engine", "internal/overlay"), "client learns how to start the shim from its caller, so its tests need no Docker"},
+		{"internal/diagnose", module, ours("internal/diagnose", "internal/shellwords", "client", "kuberuntime", "internal/bounded", "internal/hostproc", "internal/lazyregexp", "internal/ocierror"), "facts are collected from any runtime, and shown by the caller"},
 		{"kuberuntime", module, ours("kuberuntime", "client", "internal/logfile", "internal/bounded", "internal/glob", "internal/lazyregexp", "internal/filelock", "internal/ocierror"), "the pod runtime works on any CRI endpoint, so it may not know our shim or our views"},
 		{"internal/logfile", module, ours("internal/logfile", "internal/bounded", "internal/lazyregexp"), "log files are read for commands and for the pod runtime, and know neither"},
 		{"internal/imagefile", module, ours("internal/imagefile", "internal/imageref", "internal/bounded"), "archives of images are those of any runtime"},
 		{"commands/node/bundle", module, ours("commands/node/bundle", "client", "output", "internal/logfile", "internal/bounded", "internal/lazyregexp"), "a bundle is collected by parts, and verbs add parts of their own"},
-		{"commands/cli/argv", module, ours("commands/cli/argv", "client/suggest"), "argv orders words by tables: words in, words out"},
+		{"commands/cli/argv", module, ours("commands/cli/argv", "client/suggest", "internal/shellwords"), "argv orders words by tables: words in, words out"},
 		{"commands/cli/argv", "os", nil, "argv touches no files: the caller says which words are"},
 		{"client/auth", module, ours("client/auth", "internal/bounded", "internal/proctree"), "credentials are found without a connection"},
 		{"client/containerd", module, ours("client/containerd", "internal/imagefile", "internal/imageref", "internal/overlay", "internal/proctree"), "a containerd is used over a connection that it is given"},
@@ -78,7 +78,7 @@ func importRules() []importRule {
 			"a directory of verbs imports what all verbs share, and no other directory",
 		})
 	}
-	for _, part := range []string{"bounded", "engine", "filelock", "frames", "glob", "gogc", "hostproc", "imageref", "kube", "lazyregexp", "metricsserver", "ocierror", "overlay", "proctree", "rundir", "webguard"} {
+	for _, part := range []string{"bounded", "engine", "filelock", "frames", "glob", "gogc", "hostproc", "imageref", "kube", "lazyregexp", "metricsserver", "ocierror", "overlay", "proctree", "rundir", "shellwords", "webguard"} {
 		rules = append(rules, importRule{
 			"internal/" + part, module, ours("internal/bounded", "internal/filelock", "internal/hostproc", "internal/lazyregexp", "internal/proctree", "internal/webguard"),
 			"what everybody shares imports nobody",

@@ -10,6 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/lazyregexp"
+	"github.com/crishim/crishim/internal/shellwords"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/pod"
 )
@@ -151,9 +152,9 @@ func ExplainPod(f *Facts, p *Pod) []Finding {
 			out[i].Next[j] = word.ReplaceAllStringFunc(next, func(word string) string {
 				switch word {
 				case "TARGET":
-					return out[i].Where()
+					return shellwords.Quote(out[i].Where())
 				case "POD":
-					return p.Pod.Namespace + "/" + p.Pod.Name
+					return shellwords.Quote(p.Pod.Namespace + "/" + p.Pod.Name)
 				}
 				return word
 			})
@@ -218,7 +219,7 @@ func (x explainer) sandbox() (Finding, bool) {
 				Severity: Error, Code: codeSandboxGone, ID: c.SandboxID,
 				Text:     "the pod's sandbox " + state + " and container " + c.Name + " still runs: it has no working network",
 				Evidence: []string{fmt.Sprintf("container %.13s runs in sandbox %.13s, which %s", c.ID, c.SandboxID, state)},
-				Next:     []string{"crishim stopp POD", "crishim pods --name " + x.p.Pod.Name},
+				Next:     []string{"crishim stopp POD", "crishim pods --name " + shellwords.Quote(x.p.Pod.Name)},
 			}, true
 		}
 	}
@@ -249,7 +250,7 @@ func explainNode(f *Facts) (out []Finding) {
 		if more := len(one.Problems) - 1; more > 0 {
 			text += fmt.Sprintf(", and %s", times(more, "one more problem", "more problems"))
 		}
-		out = append(out, Finding{Severity: Error, Code: codeInvalidManifest, Text: text, Next: []string{"crishim apply --dry-run -f " + shellWord(one.File)}})
+		out = append(out, Finding{Severity: Error, Code: codeInvalidManifest, Text: text, Next: []string{"crishim apply --dry-run -f " + shellwords.Quote(one.File)}})
 	}
 	for _, fs := range f.Node.Filesystems {
 		if finding, ok := fs.Finding(); ok {

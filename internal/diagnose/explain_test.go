@@ -323,6 +323,7 @@ func TestNextCommandsWork(t *testing.T) {
 		"with the engine":                 {recorded(255, withEngine, byApply), "crishim restart shop/web/main"},
 		"with the engine and its sandbox": {recorded(255, withEngine, byApply, ended), "crishim apply -f MANIFEST"},
 		"a volume":                        {recorded(-1, noSandbox, func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Missing = []string{"/dev/nosuch"} }, told("", "FailedMount", "", "volume v: stat /dev/nosuch: no such file or directory")), "ls -ld /dev/nosuch"},
+		"a name from another tool":        {recorded(128, noCommand, func(_ *Facts, p *Pod, _ *pod.ContainerStatus) { p.Pod.Name = "$(reboot)" }), "crishim debug --copy-to main-debug 'shop/$(reboot)/main'"},
 		"a port":                          {recorded(-1, noSandbox, told("", "FailedCreatePodSandBox", "", "Bind for 0.0.0.0:80 failed: port is already allocated")), "crishim who :80"},
 	} {
 		next := Explain(c.facts)[0].Next

@@ -13,6 +13,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/internal/lazyregexp"
 	"github.com/crishim/crishim/internal/ocierror"
+	"github.com/crishim/crishim/internal/shellwords"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/manifest"
 	"github.com/crishim/crishim/kuberuntime/plan"
@@ -108,14 +109,14 @@ func (x explainer) couldNotStart(f *Finding, c plan.ContainerView, s *pod.Contai
 	f.Code = startCode(s.RuntimeMessage)
 	f.Log = nil
 	f.Next = []string{
-		"crishim inspecti " + shellWord(c.Container.Image),
-		"crishim debug --copy-to " + shellWord(c.Container.Name+"-debug") + " TARGET", // runs a copy of the container in a new pod
+		"crishim inspecti " + shellwords.Quote(c.Container.Image),
+		"crishim debug --copy-to " + shellwords.Quote(c.Container.Name+"-debug") + " TARGET", // runs a copy of the container in a new pod
 	}
 	detail := x.p.Containers[s.ID]
 	switch {
 	case detail != nil && len(detail.Missing) > 0:
 		f.Code = codeMountMissing
-		f.Next = []string{"ls -ld " + shellWord(detail.Missing[0]), "crishim describe POD"}
+		f.Next = []string{"ls -ld " + shellwords.Quote(detail.Missing[0]), "crishim describe POD"}
 		for _, path := range detail.Missing {
 			f.Evidence = append(f.Evidence, path+", which is to be mounted in it, is not there")
 		}
@@ -161,7 +162,7 @@ func (x explainer) cannotRun(f *Finding, s *pod.ContainerStatus) {
 		return
 	}
 	f.Code = codeWrongArchitecture
-	f.Next = []string{"crishim inspecti " + shellWord(s.Image), "crishim pull " + shellWord(s.Image)}
+	f.Next = []string{"crishim inspecti " + shellwords.Quote(s.Image), "crishim pull " + shellwords.Quote(s.Image)}
 	if !s.NeverStarted() {
 		f.Probable = true
 		f.Text += ", probably because it is for other processors"
@@ -199,9 +200,9 @@ func (x explainer) startFailure(c plan.ContainerView, e *kuberuntime.Event) Find
 	switch {
 	case e.Reason == kuberuntime.EventPulling:
 		f.Severity, f.Code, f.Text = Warning, codeImageWait, f.Text+" for "+waited(x.f.At, e.Time)
-		f.Next = []string{"crishim pull " + shellWord(image)}
+		f.Next = []string{"crishim pull " + shellwords.Quote(image)}
 	case e.Waiting == "ErrImageNeverPull":
-		f.Code, f.Next = codeImageMissing, []string{"crishim images", "crishim pull " + shellWord(image)}
+		f.Code, f.Next = codeImageMissing, []string{"crishim images", "crishim pull " + shellwords.Quote(image)}
 	case e.Waiting == "InvalidImageName":
 		f.Code, f.Next = codeImageName, []string{"crishim images"}
 	case strings.Contains(e.Waiting, "Image") || e.Waiting == "RegistryUnavailable" || e.Waiting == "SignatureValidationFailed":
@@ -213,10 +214,10 @@ func (x explainer) startFailure(c plan.ContainerView, e *kuberuntime.Event) Find
 		default:
 			f.Code = codeOf(pullWords, e.Message, codeImagePull, image, repository(image))
 		}
-		f.Next = []string{"crishim pull " + shellWord(image)}
+		f.Next = []string{"crishim pull " + shellwords.Quote(image)}
 		f.Evidence = append(f.Evidence, pullMeaning[f.Code]...)
 		if f.Code == codeImageRefused {
-			f.Next = append(f.Next, "docker login "+shellWord(registryOf(image)))
+			f.Next = append(f.Next, "docker login "+shellwords.Quote(registryOf(image)))
 		}
 	case e.Waiting == "CreateContainerConfigError":
 		f.Code = codeConfigError
@@ -224,7 +225,7 @@ func (x explainer) startFailure(c plan.ContainerView, e *kuberuntime.Event) Find
 		f.Code = startCode(e.Message)
 		if f.Code == codeStartFailed || f.Code == codeNoCommand {
 			if path := missingSource(x.p, c.Container, e.Message); path != "" {
-				f.Code, f.Next = codeMountMissing, []string{"ls -ld " + shellWord(path), "crishim describe POD"}
+				f.Code, f.Next = codeMountMissing, []string{"ls -ld " + shellwords.Quote(path), "crishim describe POD"}
 			}
 		}
 		if e.Waiting == "PostStartHookError" {
@@ -261,7 +262,7 @@ func (x explainer) podFailure(e *kuberuntime.Event) Finding {
 		if strings.HasSuffix(strings.ToLower(e.Message), "no such file or directory") || strings.Contains(e.Message, "is not there") || strings.Contains(e.Message, "does not exist") {
 			f.Code = codeMountMissing
 			for _, path := range x.p.Missing {
-				f.Next = append([]string{"ls -ld " + shellWord(path)}, f.Next...)
+				f.Next = append([]string{"ls -ld " + shellwords.Quote(path)}, f.Next...)
 			}
 		}
 		return f
@@ -344,12 +345,4 @@ func registryOf(image string) string {
 		return host
 	}
 	return ""
-}
-
-// shellWord quotes text that a shell would not read as one word.
-func shellWord(text string) string {
-	if text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/:@%+=") == "" {
-		return text
-	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+
+	"github.com/crishim/crishim/internal/shellwords"
 )
 
 // runsCommand reports whether the arguments of the verb are the command line of another program, with
@@ -49,7 +51,7 @@ func (a *arranger) commandPart(before, behind []string, ended bool) error {
 	}
 	if a.verb == "run" && a.commandAlone() { // kubectl's run NAME --image IMAGE
 		return &UsageError{Text: fmt.Sprintf("run: with --image all arguments are the command, and %s stands before it", strconv.Quote(target)),
-			Next: fmt.Sprintf("`crishim run --name %s IMAGE` names the container", ShellWords(target))}
+			Next: fmt.Sprintf("`crishim run --name %s IMAGE` names the container", shellwords.Quote(target))}
 	}
 	if len(words) == 0 && a.verb == "run" {
 		return a.misplaced(before, behind, nil)
@@ -82,7 +84,7 @@ func (a *arranger) flagsBehind(before, behind []string) (words []string, err err
 // misplaced returns the error for flags after the target without "--".
 func (a *arranger) misplaced(before, flags, command []string) error {
 	line := func(parts ...[]string) string {
-		return "`crishim " + a.verb + " " + ShellWords(slices.Concat(parts...)...) + "`"
+		return "`crishim " + a.verb + " " + shellwords.Quote(slices.Concat(parts...)...) + "`"
 	}
 	target := a.rest[:1]
 	other := line(before, target, []string{"--"}, flags, command)

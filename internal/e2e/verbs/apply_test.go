@@ -377,7 +377,7 @@ func TestApplyLeavesNothingUnsaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := c.run("apply", "-f", file); got.code != 1 || !strings.Contains(got.err, "pod default/web is left with 1 sandbox\n") ||
-		!strings.Contains(got.err, "\nhint: `crishim describe web` shows more, `crishim apply "+strings.ReplaceAll(file, " ", `\ `)+"` goes on from there, `crishim delete web` removes what is left\n") {
+		!strings.Contains(got.err, "\nhint: `crishim describe web` shows more, `crishim apply '"+file+"'` goes on from there, `crishim delete web` removes what is left\n") {
 		t.Errorf("got %+v", got)
 	}
 	if got := c.run("delete", "default/web"); got.code != 0 {

@@ -37,7 +37,7 @@ func TestSaveTakesNoPattern(t *testing.T) {
 	c := withStub(t, stubcri.Options{})
 	r := c.run("save", "-o", "/nonexistent/x", "busy*")
 	const want = "crishim: save takes names and ids, not the pattern \"busy*\"\n"
-	if first, _, _ := strings.Cut(r.err, "\n"); r.code != 2 || cmp.Diff(want, first+"\n") != "" || !strings.Contains(r.err, "crishim images busy\\*") {
+	if first, _, _ := strings.Cut(r.err, "\n"); r.code != 2 || cmp.Diff(want, first+"\n") != "" || !strings.Contains(r.err, "crishim images 'busy*'") {
 		t.Errorf("got %+v", r)
 	}
 }

@@ -42,6 +42,16 @@ func lastRequest[T any](t *testing.T, s *stubcri.Server) T {
 	return last
 }
 
+// TestHintsQuoteNames: CRI allows any characters in names, and a hint is a line for the shell.
+func TestHintsQuoteNames(t *testing.T) {
+	c := withStub(t, stubcri.Options{})
+	c.stub.AddImage("busybox")
+	if pod := c.run("runp", c.file("pod.json", strings.Replace(podFile, "web", "w;reboot", 1))); pod.code != 0 {
+		t.Fatalf("runp: %+v", pod)
+	}
+	c.run("rmp", "w;reboot").want(t, 1, "", "crishim: pod w;reboot still runs\nhint: `crishim stopp 'w;reboot'` stops it, `crishim rmp -f 'w;reboot'` does both\n")
+}
+
 func TestLifeOfAContainer(t *testing.T) {
 	c := withStub(t, stubcri.Options{})
 	c.stub.AddImage("busybox")
