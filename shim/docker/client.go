@@ -75,7 +75,7 @@ func library(e Endpoint, more ...client.Opt) (*client.Client, *http.Client, erro
 	if err != nil {
 		return nil, nil, fmt.Errorf("docker engine at %s: %w", e.Host, err)
 	}
-	// Remove the library's tracer, which is not used.
+	// Remove the library's tracer, which uses OpenTelemetry's global provider. New adds a tracer for Options.Tracer.
 	overHTTP.Transport = base
 	return c, overHTTP, nil
 }

@@ -32,8 +32,8 @@ type Options struct {
 
 	Tracer trace.TracerProvider // creates a span for each call; may be nil
 
-	// RequestTimeout limits calls that end with their response. The limit of a stop is longer by its grace period.
-	// 0: no limit.
+	// RequestTimeout limits the calls that operations marks as limited. Other calls, for example events, logs, pulls and
+	// disk usage, have no limit. The limit of a stop is longer by its grace period. 0: no limit.
 	RequestTimeout time.Duration
 }
 
@@ -185,7 +185,7 @@ func dialer(e Endpoint) (*http.Transport, []client.Opt, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("docker engine at %s: %w", engine.WithoutPassword(e.Host), err)
 	}
-	if helper != nil { // ssh
+	if helper != nil { // only an ssh:// host has a helper
 		return &http.Transport{}, []client.Opt{client.WithHost(helper.Host), client.WithDialContext(helper.Dialer)}, nil
 	}
 	return &http.Transport{TLSClientConfig: e.TLS}, []client.Opt{client.WithHost(e.Host)}, nil

@@ -22,8 +22,9 @@ type refusal struct{ error }
 
 func (r refusal) Unwrap() error { return r.error }
 
-// Text returns an error's text without net/http's request and without the class at the end, which the status code
-// expresses. The engine's message may end with the same word, so only a class that errors.Is confirms is removed.
+// Text returns an error's text without the method and URL of an HTTP request. It also removes an errdefs class at the
+// end, for example ": not found", because the status code expresses the class. The engine's message may end with the
+// same words, so the class is removed only if the innermost error is the errdefs error itself.
 func Text(err error) string {
 	text := err.Error()
 	var request *url.Error

@@ -90,7 +90,7 @@ func spanName(_ string, r *http.Request) string {
 // and the transport puts the negotiated version into the paths. dockershim's counterpart is NewInstrumentedInterface.
 type transport struct {
 	base    http.RoundTripper
-	limit   time.Duration // time limit for a call that ends with its response; 0: none
+	limit   time.Duration // Options.RequestTimeout
 	observe Observe       // may be nil
 
 	version     atomic.Pointer[string] // nil until negotiated
@@ -144,7 +144,7 @@ type body struct {
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	switch {
-	case errors.Is(err, io.EOF): // end also stops the timeout and the metric here, because the library does not close all error responses
+	case errors.Is(err, io.EOF): // EOF ends the call too, because the library does not close all error responses
 		_ = b.end(nil)
 	case err != nil:
 		err = b.end(err)
