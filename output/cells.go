@@ -145,7 +145,7 @@ func harmful(r rune) bool {
 	return r >= 0x7f && (unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co) || r == '\u2028' || r == '\u2029')
 }
 
-// Look has the cells of a row in the table of containers or pods, for views that do not write a table.
+// Look holds the values of a row in the table of containers or pods, for `crishim top`.
 type Look struct {
 	Namespace, Pod, Name string // Name is the container's; "" for a pod
 	State                string

@@ -136,7 +136,7 @@ func containerState(c container, o Options) string {
 	switch reason := s.GetReason(); reason {
 	case "StartError", "ContainerCannotRun": // reasons of containerd and Docker if a command could not be started
 		word = reason
-	case "", "Error", "Completed": // add nothing to the exit status
+	case "", "Error", "Completed": // these reasons add nothing to the exit status
 		word = fmt.Sprintf("%s (%d)", word, s.GetExitCode())
 	default:
 		word = fmt.Sprintf("%s (%d, %s)", word, s.GetExitCode(), reason)

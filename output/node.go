@@ -71,7 +71,8 @@ func Info(w io.Writer, r *runtimeapi.StatusResponse, o Options) error {
 			if err != nil {
 				return nil, err
 			}
-			// crictl encodes these two with encoding/json, so their keys are the snake_case names in the Go struct tags.
+			// crictl encodes runtime handlers and features with encoding/json, so their keys are the snake_case names of the
+			// Go struct tags.
 			if handlers := r.GetRuntimeHandlers(); handlers != nil {
 				document["runtimeHandlers"] = handlers
 			}

@@ -57,7 +57,7 @@ func (o Options) location() *time.Location {
 	return o.Location
 }
 
-// ForPeople reports whether the view is a table for direct reading on a terminal.
+// ForPeople reports whether the view is a table of a single node in crishim's own form, written directly to a terminal.
 func (o Options) ForPeople() bool {
 	return o.Terminal && !o.Nodes && !o.Crictl && !o.Quiet && !o.Format.ForMachines()
 }

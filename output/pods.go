@@ -48,7 +48,8 @@ var crictlPodColumns = crictlColumns{
 	wide:  []string{"UID"},
 }
 
-// PodNeeds returns the additional data for a table of pods. With Dead, the table also needs the list of containers.
+// PodNeeds returns the additional data for a table of pods. If Needs.Dead is set, the table also needs the pods'
+// containers (Options.Members) and the state that sync or apply records (Options.Managed).
 func PodNeeds(o Options) (n Needs) {
 	shown, err := choose(asCrictl(podColumns, crictlPodColumns, o), o)
 	if err != nil || o.Quiet || o.Format.ForMachines() {

@@ -100,8 +100,8 @@ func crictlUsageColumns(subject string) []column[Usage] {
 	return chosen
 }
 
-// ContainerStats writes container stats. Machine formats have the messages; the table has usages, computed from two
-// samples.
+// ContainerStats writes container stats. JSON, YAML and templates contain the CRI messages. The table shows usages.
+// A usage needs two samples if the runtime does not measure the CPU rate itself.
 func ContainerStats(w io.Writer, r *runtimeapi.ListContainerStatsResponse, usages []Usage, o Options) error {
 	return renderUsage(w, messages(r.GetStats()), containerSubject, usages, o)
 }

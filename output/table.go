@@ -50,8 +50,9 @@ func (t tone) paint(text string) string {
 	return string(t) + text + endTone
 }
 
-// writeTable writes rows below a header line. If they do not fit the terminal, it drops spare columns and cuts
-// shrinking ones, the widest first. Columns that the user requested are all shown, folded if necessary.
+// writeTable writes rows below a header line. If a row is wider than the terminal, writeTable drops columns with spare
+// set and then cuts columns with shrink set, the widest first. With --columns or -o wide it drops no column, and a row
+// may take several lines instead.
 func writeTable[T any](w io.Writer, rows []T, columns []column[T], o Options) error {
 	if p, ok := w.(*Part); ok {
 		return addTable(p, rows, columns, o)
