@@ -28,8 +28,8 @@ const (
 )
 
 // openFile opens a log for writing, truncates an incomplete last line and reads the position. If the log is empty, the
-// position comes from the newest rotated file. With all, the position has all lines at the end of the file, for the
-// case that timestamps do not tell which lines the engine will repeat.
+// position comes from the newest rotated file. With all, the position includes every line that was read. The caller sets all
+// if the clock was set back, because timestamps then do not show which lines the engine will repeat.
 func openFile(at logdir.Place, all bool) (*os.File, *position, error) {
 	dir, name, err := at.Open()
 	if err != nil {

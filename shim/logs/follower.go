@@ -22,7 +22,8 @@ import (
 const (
 	retryFirst = 100 * time.Millisecond
 	retryMax   = 10 * time.Second
-	// endPause is the first pause after the end of the log stream, because the container ends shortly afterwards.
+	// endPause is the first pause after the end of the log stream. It is short, because the engine usually reports the
+	// end of the container a moment later.
 	endPause = 5 * time.Millisecond
 	// progressTime limits the wait for the log of an ended container, counted from the last written line.
 	progressTime = 5 * time.Second
@@ -61,8 +62,8 @@ func newFollower(id string, at logdir.Place, engine Engine, log *slog.Logger) (*
 	return f, nil
 }
 
-// openNew returns a follower with a new log file. It returns nil if the file exists, for example as a link of another
-// shim, or cannot be created.
+// openNew creates a log and returns a follower for it. It returns nil if the file cannot be created or exists, for
+// example because another shim has linked the path to the engine's file.
 func openNew(id string, at logdir.Place, engine Engine, log *slog.Logger) *follower {
 	if dir, name, err := at.OpenExisting(); err == nil {
 		_, err = dir.Lstat(name)

@@ -18,7 +18,7 @@ type position struct {
 	seed   maphash.Seed
 	recent []mark
 	counts map[uint64]int // number of equal lines in recent
-	repeat map[uint64]int // copy of counts from the start of the request, minus the repeated records
+	repeat map[uint64]int // copy of counts when the engine's log was requested, minus the lines that the engine has repeated since
 }
 
 type mark struct {

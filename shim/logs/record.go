@@ -117,7 +117,7 @@ func parseRecord(b []byte, stream string, lastPart bool) (record, error) {
 	if full, ok := bytes.CutSuffix(text, []byte("\n")); ok {
 		r.text = full
 	} else if len(text) >= chunkSize || !lastPart {
-		r.tag = tagPartial // as containerd does, also if the container ended within a line
+		r.tag = tagPartial // as in containerd, also if the container ended without a newline
 	}
 	return r, nil
 }

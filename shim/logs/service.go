@@ -42,7 +42,7 @@ type Engine interface {
 type Service struct {
 	Options
 
-	ctx    context.Context // ends with Close
+	ctx    context.Context // cancelled by Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
@@ -108,8 +108,8 @@ func (s *Service) Start() {
 	})
 }
 
-// adopt follows running containers, and ended ones for output that no shim has written yet. It returns the followers of
-// the ended ones.
+// adopt starts followers for running containers. It also starts followers for ended containers, because their last output
+// may be missing from the log, and returns these followers.
 func (s *Service) adopt(ctx context.Context) (ended []*follower, err error) {
 	list, err := s.Engine.ContainerList(ctx, container.ListOptions{
 		All:     true,
@@ -246,9 +246,9 @@ func (s *Service) Started(_ context.Context, id string, at logdir.Place, _ strin
 
 const adoptTime = 2 * time.Second
 
-// Unfinished reports whether the container's log is incomplete. Such a container counts as running. Calls first wait until
-// the logs of containers that ended without a shim are complete, but at most until adoptTime after the first call: another
-// shim may have reported such a container as ended, and it must not become running again.
+// Unfinished reports whether the container's log is incomplete. Such a container counts as running, except if it ended
+// without a shim: another shim may have reported it as ended, and it must not become running again. Unfinished therefore
+// first waits until the logs of these containers are complete, but at most until adoptTime after the first call.
 func (s *Service) Unfinished(ctx context.Context, id string) bool {
 	s.asked.Do(func() {
 		timer := time.AfterFunc(adoptTime, s.adoptionOver)
