@@ -100,8 +100,8 @@ func sweep(ctx context.Context, base, host string, engine stream.ExecInspector, 
 		}
 		removed := containers.RemoveOwned(ctx, filepath.Base(dir))
 		if errors.Is(err, fs.ErrNotExist) {
-			// Without the file, the killed command had no temporary containers. It may have had a helper container (see
-			// RemoveOwned). If its removal has failed, `crishim serve` removes it later.
+			// Without the file "engine", the killed command had no temporary container, but it may have had a helper
+			// container. A failed removal is ignored, because `crishim serve` removes old helpers (see RemoveOwned).
 			return nil
 		}
 		return errors.Join(err, removed)

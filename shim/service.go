@@ -55,8 +55,9 @@ func (s *criService) invalidateLists() {
 	}
 }
 
-// PodSandboxStatus of a daemon includes container statuses and a timestamp, for kubelets that use events. Kubelets drop
-// older events, so the timestamp is taken before the engine is asked.
+// PodSandboxStatus of a daemon includes container statuses and a timestamp, for kubelets that use events. A kubelet drops
+// events that are older than the timestamp. The timestamp is taken before the engine is asked, so that a kubelet does
+// not drop events that occur during the call.
 func (s *criService) PodSandboxStatus(ctx context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
 	at := time.Now().UnixNano()
 	resp, err := s.sandboxService.PodSandboxStatus(ctx, r)

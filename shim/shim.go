@@ -54,7 +54,8 @@ type Options struct {
 	Tracer trace.TracerProvider
 
 	// temporaries is a file to which the shim writes the engine's address before it creates a temporary container. If the
-	// shim is killed, a later command finds the file and removes the container. "": temporary containers get no owner.
+	// shim is killed, a later command finds the file and removes the container. "": temporary containers have an empty
+	// owner label, and no later command removes them.
 	temporaries string
 }
 
