@@ -140,7 +140,7 @@ func clean(s string) bool {
 }
 
 // harmful reports whether JSON allows r in strings although it moves, hides or reorders text on a terminal: DEL, C1
-// controls, bidirectional and zero-width marks, line separators.
+// controls, format characters such as bidirectional and zero-width marks, private-use characters, line separators.
 func harmful(r rune) bool {
 	return r >= 0x7f && (unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co) || r == '\u2028' || r == '\u2029')
 }

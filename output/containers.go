@@ -71,7 +71,8 @@ var crictlContainerColumns = crictlColumns{
 	wide:  []string{"IMAGE ID", "IMAGE REF"},
 }
 
-// asCrictl returns crictl's columns if Options.Crictl is set.
+// asCrictl returns the columns unchanged unless Options.Crictl is set. With Options.Crictl, crictl's columns are the
+// default, its additional columns need -o wide, and all others are shown only if --columns names them.
 func asCrictl[T any](columns []column[T], as crictlColumns, o Options) []column[T] {
 	if !o.Crictl {
 		return columns

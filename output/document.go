@@ -185,8 +185,9 @@ func (s *standIns) replace(v any) any {
 	return v
 }
 
-// longKey is the length from which YAML uses the "? key" form. A placeholder for such a key must have at least this
-// length.
+// longKey is the length above which the YAML library writes a key as "? key". Parsers reject the form "key: value" for
+// keys of more than 1024 characters. The escaped key later replaces its placeholder, so the placeholder of a long key
+// is also longer than longKey and gets the same form.
 const longKey = 128
 
 func (s *standIns) replaceString(text string) string {

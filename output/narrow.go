@@ -17,7 +17,7 @@ const (
 )
 
 const (
-	minShrunk  = 8 // minimum width of a shrinking column in cells
+	minShrunk  = 8 // minimum width of a shrinking column in cells; lastShrunk applies if the row does not fit
 	lastShrunk = 4 // minimum width if the row still does not fit
 	foldIndent = 4 // indent of the continuation lines of a folded row
 )
