@@ -123,7 +123,7 @@ func checkName(kind, name string) error {
 	return nil
 }
 
-// ContainerStop returns once lists show the container as ended.
+// ContainerStop stops a container and waits, at most endTimeout, until lists show the container as ended.
 func (c *Client) ContainerStop(ctx context.Context, id string, o container.StopOptions) error {
 	if err := c.Client.ContainerStop(ctx, id, o); err != nil {
 		return err

@@ -108,7 +108,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if limit > 0 {
 		ctx, cancel = context.WithTimeout(ctx, limit)
 	}
-	var status error // error class of the response
+	var status error // HTTP status of a failed request, for observe; otherwise nil
 	var counted bool
 	end := func(err error) error {
 		if err != nil && ctx.Err() != nil && r.Context().Err() == nil {
