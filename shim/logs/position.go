@@ -40,7 +40,8 @@ func (p *position) since() time.Time {
 	return p.last.Add(-overlap)
 }
 
-// putBack reports whether the clock was set back while the log was written.
+// putBack reports whether the clock was set back while the log was written: the most recently written record is older
+// than the greatest time in the log by more than overlap.
 func (p *position) putBack() bool { return p.newest.Before(p.last.Add(-overlap)) }
 
 // ahead reports whether the clock was set back since the last record, so that new records may have any time.

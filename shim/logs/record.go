@@ -148,7 +148,7 @@ func (s *plainSource) next() (record, error) {
 	for {
 		c, err := s.r.ReadByte()
 		if errors.Is(err, io.EOF) && len(s.buf) > head {
-			break // the stream ended after an incomplete line
+			break // the stream ended within a line; its text is still returned as a record
 		}
 		if err != nil { // the stream broke within a record, which will be repeated
 			return record{}, err
@@ -170,7 +170,9 @@ func (s *plainSource) next() (record, error) {
 	return parseRecord(s.buf, streamStdout, s.local && last)
 }
 
-// follows reports whether the buffer ends with the timestamp of the next record, and removes the timestamp.
+// follows reports whether the buffer ends with the timestamp of the next record, and moves the timestamp to s.stamp.
+// next calls follows after each byte of a split line's later part, because the driver "local" omits the newline of the
+// last part.
 func (s *plainSource) follows(head int) bool {
 	at := len(s.buf) - head
 	if at < head || s.buf[len(s.buf)-1] != ' ' || s.buf[at+len("2006-01-02")] != 'T' {
