@@ -84,8 +84,9 @@ var shimDirs = rundir.Kind{
 	Entries: lazyregexp.New(`^(cri\.sock|exec(/` + stream.RecordName + `)?|engine)$`),
 }
 
-// sweep kills the recorded processes and removes the containers of killed commands. If a container cannot be removed, the
-// killed command's directory is kept, and the next command tries again.
+// sweep cleans up after killed commands. It kills their recorded exec processes and removes their temporary and
+// helper containers. If a temporary container cannot be removed, for example because it is on another engine, sweep
+// keeps the killed command's directory, and the next command tries again.
 func sweep(ctx context.Context, base, host string, engine stream.ExecInspector, containers interface {
 	RemoveOwned(ctx context.Context, owner string) error
 },

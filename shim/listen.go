@@ -97,7 +97,8 @@ func checkFree(path string) error {
 	return fmt.Errorf("listen on %s: another process serves this socket", path)
 }
 
-// listenPrivate requires a private directory, so that other users cannot connect before the socket's mode is set.
+// listenPrivate creates a socket with mode 0600. The path must be in a private directory, so that other users
+// cannot connect before the mode is set. listenPrivate does not check the directory.
 func listenPrivate(path string) (*net.UnixListener, error) {
 	if err := checkLength(path); err != nil {
 		return nil, err

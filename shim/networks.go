@@ -35,7 +35,8 @@ type NetworkOptions struct {
 	NonMasqueradeCIDR string // destination ranges for which kubenet does not masquerade pod traffic, comma separated; "": the pod CIDR
 }
 
-// newNetworks corresponds to dockershim's ProbeNetworkPlugins, InitNetworkPlugin and effectiveHairpinMode.
+// newNetworks checks the network options and determines the plugin of new pods. It changes nothing on the host.
+// dockershim's counterparts are ProbeNetworkPlugins, InitNetworkPlugin and effectiveHairpinMode.
 func newNetworks(o Options, engine docker.Endpoint) (node.Networks, error) {
 	if err := cni.CheckHairpin(o.Network.Hairpin); err != nil {
 		return node.Networks{}, err

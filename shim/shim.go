@@ -110,7 +110,8 @@ func New(o Options) (*Shim, error) {
 	return s, nil
 }
 
-// Start works without the engine, but fails for an incompatible one.
+// Start works without the engine, but in a daemon it fails for an incompatible engine, whose API is too old or whose
+// cgroup driver differs from Options.CgroupDriver. A shim for one command does not check the engine.
 func (s *Shim) Start(ctx context.Context) error {
 	if s.watch != nil {
 		if err := s.watch.Start(ctx); err != nil {
