@@ -46,7 +46,7 @@ func NewDump(in *cli.Invocation) *cli.Verb {
 		Flags: []urfave.Flag{
 			cli.StringFlag(&o.output, "output", "Write to `FILE`, or - for stdout (default crishim-dump-HOST-TIME.tar.gz)", "o"),
 			cli.WordFlag(&o.logs, []string{bundle.LogsAll, bundle.LogsUnhealthy, bundle.LogsNone}, "logs", "Add logs of `WHICH` containers: all, unhealthy, none (default unhealthy)"),
-			cli.IntFlag(&o.tail, "tail", "Add the last `N` lines of each log (default 50)", "n"),
+			cli.IntFlag(&o.tail, "tail", "Add the last `N` lines of each log (default 50)"),
 			cli.BoolFlag(&o.keep.Args, "keep-args", "Add the arguments of containers"),
 			cli.BoolFlag(&o.keep.Env, "keep-env", "Add the values of environment variables"),
 			cli.BoolFlag(&o.keepConfig, "keep-config", "Add the unchanged configuration files of the runtime, CNI and crishim"),
