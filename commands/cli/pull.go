@@ -112,7 +112,7 @@ func (o *PullOptions) credentials(in *Invocation, c *urfave.Context) (*runtimeap
 	case creds+encoded+o.User == "":
 		creds, encoded = in.getenv("CRICTL_CREDS"), in.getenv("CRICTL_AUTH")
 	}
-	if encoded != "" {
+	if encoded != "" && !o.fromStdin {
 		config, err := auth.ParseBase64(encoded)
 		if err != nil {
 			return nil, Usagef("--auth: %v", err)

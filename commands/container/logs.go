@@ -121,6 +121,9 @@ func (o *logsOptions) check(in *cli.Invocation, c *urfave.Context) error {
 		return cli.Usagef("--follow-restarts contradicts --previous and --attempt, which name one attempt")
 	}
 	if o.filter.Given() {
+		if len(o.targets) > 0 {
+			return cli.Usagef("--selector takes no arguments, got %s", cli.Quote(o.targets[0]))
+		}
 		o.filter.All = true
 		if o.filter.In.Container != "" {
 			o.filter.Name = cli.ExactPattern(o.filter.In.Container)
