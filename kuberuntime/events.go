@@ -268,8 +268,9 @@ func readEvents(files []string) (out []Event, err error) {
 	return out, nil
 }
 
-// inCausalOrder moves the end of a container after its start and after the event that caused the end. The end may have
-// an earlier time, because a start is reported only after StartContainer has returned.
+// inCausalOrder gives the end of a container at least the time of its start and of the event that caused the end. The
+// sequence of the events stays. The end may have an earlier time, because a start is reported only after StartContainer
+// has returned.
 func inCausalOrder(events []Event) []Event {
 	events = slices.Clone(events)
 	before := map[string]time.Time{} // time of the latest event that may cause an end, by container

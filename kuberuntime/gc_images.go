@@ -17,7 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ImagePolicy starts the removal of unused images above High percent disk usage, and ends it at Low percent.
+// ImagePolicy starts the removal of unused images at High percent disk usage, and ends it at Low percent.
 type ImagePolicy struct{ High, Low int }
 
 // DefaultImagePolicy is the kubelet's default.
@@ -180,7 +180,8 @@ func fullReference(name string) string {
 }
 
 // ImageUse finds images that are used by containers, image volumes or sandboxes. Only a container's status has its image
-// volumes. containerd before 1.7 does not pin the image of sandboxes. An image that was used once stays used.
+// volumes. containerd before 1.7 does not pin the image of sandboxes. An ImageUse adds images at each look and never drops
+// an image, even if its last container was removed since.
 type ImageUse struct {
 	runtime runtimeapi.RuntimeServiceClient
 	images  runtimeapi.ImageServiceClient

@@ -37,7 +37,8 @@ func HostPortsOf(mappings []*runtimeapi.PortMapping) (out []v1.ContainerPort) {
 }
 
 // TakeHostPorts refuses a pod if another pod has one of its host ports, as the kubelet's admission does: CNI's portmap
-// would give the port to both. Other pods of this runtime wait until release is called.
+// would give the port to both. Until release is called, TakeHostPorts blocks for other pods of this runtime with host
+// ports, also in other processes.
 func (m *Manager) TakeHostPorts(ctx context.Context, uid string, wanted []v1.ContainerPort) (release func() error, err error) {
 	if len(wanted) == 0 {
 		return func() error { return nil }, nil

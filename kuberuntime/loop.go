@@ -25,7 +25,8 @@ type LoopOptions struct {
 	Dir string
 	// Manifests are the options for reading the manifests of Dir.
 	Manifests manifest.Options
-	// Problem is called once when the directory or the runtime cannot be read, and once with nil when it can again.
+	// Problem is called when a problem begins or its text changes, and with nil when it ends. The subject is the
+	// directory, the manifests, the runtime, its network, a periodic task, or a pod whose name another pod has.
 	Problem func(what string, err error)
 	GC      GCPolicy
 	Images  ImagePolicy
@@ -55,7 +56,7 @@ type Loop struct {
 	images    imageHistory
 	invalid   []byte // list of invalid manifests as last written
 	origin    []byte // content of originFile as last written
-	fresh     bool   // the directory was read again since workers were last updated
+	fresh     bool   // changed manifests were read that the workers do not have yet
 	wg        sync.WaitGroup
 
 	// live has the uids of all pods that are wanted, have a worker or are in the runtime. It is nil until the directory was

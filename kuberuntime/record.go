@@ -27,7 +27,8 @@ type Record struct {
 	// share the directory.
 	Runtimes map[string]runtimeRecord `json:"runtimes"`
 	Pod      *v1.Pod                  `json:"pod"`
-	// Started is when the pod's first sandbox was created, even if that sandbox is gone.
+	// Started is when the pod's first sandbox was created, even after that sandbox was removed. After the removal of all
+	// sandboxes, the next sandbox counts as the first.
 	Started time.Time `json:"started,omitzero"`
 }
 

@@ -62,7 +62,8 @@ func (m *Manager) IsUnmade(ctx context.Context, u Unmade) bool {
 	return err == nil && len(sandboxes)+len(containers) == 0
 }
 
-// LivePods lists the pods of the runtime and its recorded pods without a sandbox.
+// LivePods lists the pods of the runtime, and its recorded pods without a sandbox that a running apply or sync manages, or
+// whose sandbox or volumes could not be created. KnownPods lists all recorded pods.
 func (m *Manager) LivePods(ctx context.Context) ([]*pod.Pod, error) {
 	pods, err := m.GetPods(ctx, true)
 	if err != nil {
@@ -79,7 +80,7 @@ func (m *Manager) LivePods(ctx context.Context) ([]*pod.Pod, error) {
 
 // InvalidManifest is a file that sync cannot read pods from.
 type InvalidManifest struct {
-	File     string   `json:"file"` // the file, or the directory for a problem of several files
+	File     string   `json:"file"` // the file, or the directory if the directory itself cannot be read
 	Problems []string `json:"problems"`
 }
 

@@ -185,8 +185,8 @@ func (w *worker) sync(ctx context.Context, want desired, status *pod.Status) tim
 	return resync
 }
 
-// reportState emits an event for a new phase or readiness. The kubelet's status manager sends these changes to the API
-// server.
+// reportState emits an event when a pod becomes ready, is no longer ready, succeeds or fails, and when a worker adopts an
+// existing pod. The kubelet's status manager sends such changes to the API server.
 func (w *worker) reportState(p *v1.Pod, status *pod.Status) {
 	view := w.m.View(p, status)
 	state := string(view.Phase)
