@@ -106,7 +106,8 @@ func Compute(p *v1.Pod, s *pod.Status, probes Probes) *Actions {
 	return c.Actions
 }
 
-// BackoffLimit returns how often the containers of a Job's pod may restart.
+// BackoffLimit returns how often the containers of a Job's pod may restart. ok is false for a pod without a backoffLimit,
+// and for a pod with restartPolicy Always.
 func BackoffLimit(p *v1.Pod) (limit int, ok bool) {
 	limit, err := strconv.Atoi(p.Annotations[pod.BackoffLimitAnnotation])
 	return limit, err == nil && p.Spec.RestartPolicy != v1.RestartPolicyAlways
@@ -235,7 +236,9 @@ func (c computation) newSandbox() {
 // again.
 func (c computation) initContainers() bool {
 	list := c.pod.Spec.InitContainers
-	reached := len(list) // the last started init container; len(list) if a regular container was created
+	// The last init container that was created in the sandbox, even if its start failed; -1 without such a container, and
+	// len(list) if a regular container was created.
+	reached := len(list)
 	if !mainsExist(c.pod, c.status) {
 		reached--
 		for reached >= 0 && c.initStatus(reached) == nil {
@@ -271,7 +274,8 @@ func mainsExist(p *v1.Pod, s *pod.Status) bool {
 	return slices.ContainsFunc(p.Spec.Containers, func(c v1.Container) bool { return s.ContainerIn(current, c.Name) != nil })
 }
 
-// initDone reports whether the init containers after i may start. It plans a restart of i if i must run again.
+// initDone reports whether the init containers after i may start. It plans a restart of i if i must run again, and the
+// stop of the pod if i has failed and does not restart.
 func (c computation) initDone(i int) bool {
 	container, status := &c.pod.Spec.InitContainers[i], c.initStatus(i)
 	switch {
@@ -292,7 +296,8 @@ func (c computation) initDone(i int) bool {
 	return false
 }
 
-// sidecar reports whether a sidecar has started. It plans a start if the sidecar does not run.
+// sidecar reports whether a sidecar runs and its startup probe, if any, has succeeded. It plans a start if the sidecar does
+// not run, and a kill if its image has changed or a probe has failed.
 func (c computation) sidecar(i int) bool {
 	container, status := &c.pod.Spec.InitContainers[i], c.initStatus(i)
 	if !status.Running() {

@@ -65,8 +65,8 @@ func Observe(p *v1.Pod, all *pod.Status, probes Probes) *View {
 }
 
 // giveUp sets the phase of two kinds of pods to Failed, although their containers could restart or start: a Job's pod
-// that exceeds its backoffLimit, and a pending pod that lost its sandbox while no container ran and gets no new
-// sandbox. The kubelet leaves the second pod pending.
+// that exceeds its backoffLimit, and a pending pod that has lost its sandbox, has no running container, and gets no new
+// sandbox, because its regular containers do not restart. The kubelet leaves the second pod pending.
 func (v *View) giveUp(p *v1.Pod, s *pod.Status, probes Probes) {
 	if why := pastBackoffLimit(p, s); why != "" && v.Phase != v1.PodSucceeded {
 		v.Phase, v.Reason, v.Why = v1.PodFailed, BackoffLimitExceeded, why
