@@ -46,7 +46,7 @@ const (
 	codeImageNotFound     Code = "image-not-found"       // the registry does not have the image, or hides it without a login
 	codeImageRefused      Code = "image-not-allowed"     // the registry requires a login, or refuses the given login
 	codeImageName         Code = "image-name-invalid"    // the reference does not parse
-	codeRegistryAway      Code = "registry-not-found"    // the registry does not answer
+	codeRegistryAway      Code = "registry-not-found"    // no usable answer from the registry: DNS, network or TLS fails
 	codeRegistryLimit     Code = "registry-limit"        // the registry answered 429
 	codeRegistryTrouble   Code = "registry-trouble"      // the registry answered 5xx
 	codeImageMissing      Code = "image-not-present"     // the image is not present, and imagePullPolicy forbids a pull

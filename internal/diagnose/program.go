@@ -146,8 +146,9 @@ func notExist(err error) error {
 	return err
 }
 
-// parseProgram returns the machine of an ELF file if it differs from the host's, and the interpreter of a program. For
-// the kernel a script's interpreter ends at a blank, but not at a carriage return.
+// parseProgram returns the machine of an ELF file if it differs from the host's, and the interpreter of an ELF file or a
+// script. Any other file sets NoProgram. For the kernel a script's interpreter ends at a blank, but not at a carriage
+// return.
 func parseProgram(head []byte) (p program) {
 	if line, script := bytes.CutPrefix(head, []byte("#!")); script {
 		line, _, _ = bytes.Cut(line, []byte("\n"))

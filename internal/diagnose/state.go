@@ -81,8 +81,8 @@ func Word(d *kuberuntime.Description, c plan.ContainerView) string {
 	return container(d, c).Word()
 }
 
-// waits returns why a container waits for its start, and when the next try is. An ended container of an
-// unmanaged pod does not wait.
+// waits returns why a container waits for its start, and when the next try is. A removed container does not wait. An ended
+// container waits only if a running sync or apply manages its pod.
 func waits(d *kuberuntime.Description, c plan.ContainerView) (reason string, next time.Time) {
 	if c.Status.Running() || c.Status.Exited() && !d.Managed || removed(d, c) {
 		return "", next
