@@ -426,7 +426,8 @@ func ambiguous(name string, pods []*pod.Pod) error {
 	return cli.WithHint(fmt.Errorf("%s is ambiguous: %d pods match", cli.Quote(name), len(pods)), "give one of these UIDs: %s", strings.Join(uids, ", "))
 }
 
-// noPodNamed returns the error about an unknown name, with a hint if the name is a manifest with errors.
+// noPodNamed returns the error about an unknown name. If the name is the file name of a manifest with errors, the hint says
+// so. Otherwise it suggests the closest name and `crishim pods`.
 func noPodNamed(dirs pod.Dirs, pods []*pod.Pod, name string) error {
 	err := fmt.Errorf("there is no pod %s", cli.Quote(name))
 	for _, wrong := range kuberuntime.InvalidManifests(dirs) {

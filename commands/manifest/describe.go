@@ -108,7 +108,7 @@ func (o *describeOptions) run(ctx context.Context, printer *cli.Printer, connect
 	})
 }
 
-// podsWithID finds the pod with a sandbox or container whose id begins with ref.
+// podsWithID finds the pod with a sandbox or container whose id begins with ref. If several pods match, it returns nil.
 func podsWithID(pods []*pod.Pod, ref string) (found []*pod.Pod) {
 	for _, p := range pods {
 		if slices.ContainsFunc(p.Sandboxes, func(s *runtimeapi.PodSandbox) bool { return strings.HasPrefix(s.GetId(), ref) }) ||

@@ -110,7 +110,9 @@ func (o *syncOptions) run(ctx context.Context, printer *cli.Printer, connector *
 		return err
 	}
 	defer r.close()
-	o.loop.Problem = func(what string, err error) { // a problem of the directory or the runtime, not of a pod
+	// Problem receives problems of the directory, the runtime and periodic tasks, and pods whose name another pod has. Other
+	// problems of pods are events.
+	o.loop.Problem = func(what string, err error) {
 		now := printer.Now().Format(time.TimeOnly)
 		if err == nil {
 			fmt.Fprintf(printer.Err, "%s %s: the problem is solved\n", now, what)

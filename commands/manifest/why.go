@@ -132,7 +132,8 @@ func warnOf(printer *cli.Printer, f *diagnose.Facts) {
 	}
 }
 
-// whyTargets resolves a name to pods, else to containers.
+// whyTargets resolves ref to the pods of this name, else to the containers of this name, else to the pod or container with
+// an id that begins with ref.
 func whyTargets(dirs pod.Dirs, pods []*pod.Pod, ref string) (out []whyTarget, err error) {
 	found, err := findPods(pods, ref)
 	if err != nil {
@@ -228,7 +229,8 @@ func (p *page) node(f *diagnose.Facts, r diagnose.Report) {
 	}
 }
 
-// finding writes the text, the evidence if whole is set, and the next commands.
+// finding writes the text and the next commands. If whole is false, it omits the evidence and the log, and writes only the
+// first command.
 func (p *page) finding(f diagnose.Finding, before string, whole bool) {
 	tone := map[diagnose.Severity]output.Tone{diagnose.Error: output.Bad, diagnose.Warning: output.Warn, diagnose.Note: output.Faint}[f.Severity]
 	lines := &page{width: p.width}
