@@ -220,7 +220,8 @@ func (f *procFiles) read(ctx context.Context, dir, name string, out io.Writer) e
 	return f.in(err)
 }
 
-// write makes the container's user the owner, as a tar in the container would.
+// write makes the container's user the owner, as a tar in the container would. With --archive it keeps the owners in the
+// stream, which are ids of the container.
 func (f *procFiles) write(ctx context.Context, dir string, content io.Reader) error {
 	root, o, err := f.open(dir)
 	if err != nil {

@@ -140,8 +140,9 @@ func completeContainer(container *runtimeapi.ContainerConfig, pod *runtimeapi.Po
 	}
 }
 
-// completeAttempt sets the attempt to the number after the last ended attempt in the pod. If the last attempt has not
-// ended, completeAttempt keeps its number: the runtime then rejects the container as a duplicate.
+// completeAttempt sets the attempt to the number after the last ended attempt of the container's name, in all sandboxes of
+// the pod. If the last attempt has not ended, completeAttempt keeps its number: the runtime then rejects the container as
+// a duplicate.
 func completeAttempt(ctx context.Context, conn *client.Conn, pod *runtimeapi.PodSandbox, container *runtimeapi.ContainerConfig) error {
 	earlier, err := conn.AttemptsOf(ctx, pod, container.GetMetadata().GetName())
 	for _, c := range earlier {

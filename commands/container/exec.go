@@ -321,7 +321,9 @@ func (o *execOptions) sayWould(printer *cli.Printer, container string) error {
 	return printer.Say("Would run in %s: %s", container, strings.Join(o.command, " "))
 }
 
-// inMany runs the command in each container. The first failure in the order of the containers decides the status.
+// inMany runs the command in each container. Without --parallel, it stops at the first failure, unless --ignore-errors is
+// given. With --parallel, the status is the first exit status of a command in the order of the containers, else the first
+// 126 or 127.
 func (o *execOptions) inMany(ctx context.Context, printer *cli.Printer, conn *client.Conn, containers []*runtimeapi.Container) error {
 	containers = cli.NamePods(ctx, conn, containers)
 	nameOf := cli.ContainerName

@@ -27,7 +27,7 @@ import (
 
 type logsOptions struct {
 	targets                      []string
-	filter                       cli.Filter // instead of targets
+	filter                       cli.Filter // chooses further containers; In also applies to targets
 	attempt                      *uint32
 	previous, reopen, timestamps bool
 	allContainers                bool // targets are pods

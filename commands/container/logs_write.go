@@ -73,7 +73,7 @@ type logWriter struct {
 	colors             map[cli.ContainerPath]int // color of each container's prefix on a terminal, chosen at its first line
 }
 
-// entry writes one entry, or waits for the end of its line.
+// entry writes one entry. In the modes that write only whole lines, it keeps an incomplete line until its end arrives.
 func (w *logWriter) entry(from cli.ContainerPath, e logfile.Entry) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
