@@ -316,7 +316,8 @@ func (p *plugin) close(node string) {
 	}
 }
 
-// there runs a command line on a node with the standard streams. EOF on standard input interrupts it.
+// there runs a command line on a node with the standard streams. Without line.Input, standard input is an empty pipe. The
+// end of ctx closes the pipe, and EOF interrupts the command line. With line.Input, the end of ctx closes the session.
 func (p *plugin) there(ctx context.Context, streams stream.Streams, node string, line cli.NodeLine) error {
 	o, err := p.on(ctx, node, line)
 	if err != nil {

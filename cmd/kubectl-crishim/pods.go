@@ -70,7 +70,7 @@ func newPods(ctx context.Context, c *cluster, o *options, warn func(error)) (*po
 		switch {
 		case !apierrors.IsNotFound(err): // a user who may not get the namespace may still use it
 			p.namespace = kube.ClusterNamespace
-		case o.namespaceGiven: // --namespace is for the target pod, not for crishim's pods
+		case o.namespaceGiven: // with pod/NAME, --namespace is that pod's, so crishim's pods go to the default namespace
 			p.namespace = metav1.NamespaceDefault
 		}
 	}

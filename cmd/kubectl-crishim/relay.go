@@ -111,7 +111,7 @@ func (f *firstLine) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// text returns the line without the prefix "crishim: ". It is untrusted, because it comes from the node.
+// text returns the line without the prefix "crishim: ". The node is not trusted, so text sanitizes the line.
 func (f *firstLine) text() string {
 	line, _, _ := strings.Cut(f.line.String(), "\n")
 	return output.Sanitize(strings.TrimPrefix(line, "crishim: "))
@@ -182,7 +182,8 @@ func (p *pods) executor(pod *corev1.Pod, args []string, refusal *error) (remotec
 	})
 }
 
-// firstRead calls begin at the first read: client-go reads stdin once the session is established.
+// firstRead calls begin at each read. The first read shows that the session is established, because client-go reads stdin
+// only after that.
 type firstRead struct {
 	from  io.Reader
 	begin func()
