@@ -38,8 +38,8 @@ var (
 	endpointFlags = []string{"runtime-endpoint", "image-endpoint"}
 )
 
-// RunLine runs another command line with the streams of p and returns the exit status. The command line uses the runtime
-// of conn and the global flags of in.
+// RunLine runs another command line with the streams of p and returns the exit status. The command line opens its own
+// connection to the endpoints of conn, or to the node of a cluster. It has the global flags of in except ownFlags.
 func (in *Invocation) RunLine(ctx context.Context, p Process, conn *client.Conn, args ...string) int {
 	line, left := []string{"crishim"}, ownFlags
 	if in.Cluster == nil {

@@ -59,7 +59,8 @@ func (o *PullOptions) ChoiceFlags() []urfave.Flag {
 // Wanted reports whether to pull; usual is the config file's default.
 func (o *PullOptions) Wanted(usual bool) bool { return o.With || usual && !o.without }
 
-// Check reads the credentials, and asks for the password.
+// Check validates the flags and reads the credentials of flags or environment. It asks for the password if only a user is
+// given, or reads it from stdin with --password-stdin. Pull reads the files of docker.
 func (o *PullOptions) Check(in *Invocation, c *urfave.Context) (err error) {
 	if o.With && o.without {
 		return Usagef("--with-pull and --no-pull contradict each other")
