@@ -37,10 +37,11 @@ type Options struct {
 	// Relay dials an address on another machine: the runtime's socket for network unix and an empty address, or a
 	// loopback address for tcp. RuntimeEndpoint then only names the machine in messages. May be nil.
 	Relay func(ctx context.Context, network, address string) (net.Conn, error)
-	// ConnectTimeout limits the dial of an explicit endpoint; 0: 2 s. A value below one second also limits discovery.
+	// ConnectTimeout limits dial and probe of an explicit endpoint; 0: 2 s, or 30 s for ssh:// and Relay. A value below one
+	// second also limits discovery.
 	ConnectTimeout time.Duration
-	// Timeout replaces the limit of every call. QueryTimeout replaces the limit of queries only; it is the config
-	// file's timeout. 0 keeps the limits by kind, see QueryLimit.
+	// Timeout replaces the limits of calls by kind, see QueryLimit. QueryTimeout replaces the limit of queries only; it is
+	// the config file's timeout. 0 keeps the limits. Calls without a limit, such as pulls, stay unlimited.
 	Timeout, QueryTimeout time.Duration
 	// MaxRetries is the number of retries when an explicit endpoint is missing or refuses; below 0: no limit.
 	MaxRetries int
@@ -56,7 +57,8 @@ type Options struct {
 	Tracer trace.TracerProvider // creates a span for each call; may be nil
 	Now    func() time.Time     // clock for ages in errors; nil: time.Now
 
-	// Test hooks: Known replaces the known sockets, ProbeTimeout the limit of discovery, and Dial the dialler.
+	// Known replaces the known sockets, and ProbeTimeout the limit of discovery, in tests and for discovery over ssh. Dial
+	// replaces the dialler in tests.
 	Known        []Known
 	ProbeTimeout time.Duration
 	Dial         func(ctx context.Context, network, address string) (net.Conn, error)

@@ -193,7 +193,8 @@ func (o *Options) discover(ctx context.Context, all bool) ([]found, error) {
 	return list, nothingError(list)
 }
 
-// probeTimeout returns the limit of all probes together. --connect-timeout can only shorten it.
+// probeTimeout returns the limit of all probes together. --connect-timeout can only shorten it, except over ssh:
+// probeHost sets ProbeTimeout.
 func (o *Options) probeTimeout() time.Duration {
 	if o.ProbeTimeout > 0 {
 		return o.ProbeTimeout

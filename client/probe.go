@@ -41,8 +41,8 @@ func candidates(list []found) []Candidate {
 	return out
 }
 
-// probeNamed probes an explicit endpoint and retries while it is missing or refuses. Probing stops at the first ready
-// engine, so only the last result can be ready.
+// probeNamed probes an explicit endpoint. If the endpoint is missing or refuses, probeNamed retries at most MaxRetries
+// times. Probing stops at the first ready engine, so only the last result can be ready.
 func (o *Options) probeNamed(ctx context.Context, e Endpoint, image bool) ([]found, error) {
 	for try := 0; ; try++ {
 		list := o.probeEndpoint(ctx, e, image)
