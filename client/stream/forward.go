@@ -288,8 +288,8 @@ func (c *forwarded) send() error {
 	return nil
 }
 
-// receive copies to the local client and forwards the half-close. The queue keeps a slow client from blocking the
-// tunnel.
+// receive copies to the local client and forwards the half-close. The queue holds backlogChunks frames for a slow client.
+// A full queue blocks the tunnel, which gets no new connections meanwhile.
 func (c *forwarded) receive() error {
 	queue := make(chan []byte, backlogChunks)
 	gone := make(chan struct{})

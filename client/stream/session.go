@@ -1,9 +1,9 @@
 // Package stream is the client side of CRI streaming URLs. It runs commands in containers, attaches to containers and
 // forwards ports to pods.
 //
-// A runtime answers Exec, Attach and PortForward with a URL that is valid once. Run and Forward dial that URL over SPDY
-// or WebSocket and return when the remote side or the context ends. Run also manages the terminal: raw mode, window
-// size and detach keys.
+// A runtime answers Exec, Attach and PortForward with a URL that is valid once. Run dials that URL over SPDY or
+// WebSocket. Forward asks for a URL per tunnel and dials it over SPDY. Both return when the remote side or the context
+// ends. Run also manages the terminal: raw mode, window size and detach keys.
 //
 // The package does not resolve names and does not set this program's exit code. A command's status is returned as an
 // ExitError.

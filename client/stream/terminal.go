@@ -186,7 +186,8 @@ func (s Signaled) Error() string { return context.Canceled.Error() }
 
 func (s Signaled) Is(err error) bool { return err == context.Canceled } //nolint:errorlint // an Is method compares directly
 
-// orSignal returns a SignalError if a signal cancelled ctx before the command ended. Otherwise it returns err.
+// orSignal returns a SignalError if a signal cancelled ctx before the command ended, and the cause of ctx if ctx ended for
+// another reason. Otherwise it returns err.
 func orSignal(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil || errors.As(err, new(*ExitError)) || errors.Is(err, ErrDetached) {
 		return err
