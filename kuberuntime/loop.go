@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -392,6 +393,7 @@ func (l *Loop) removeUnwanted(ctx context.Context, pods []*pod.Pod) {
 // the kubelet's HandlePodAdditions and HandlePodUpdates.
 func (l *Loop) startWanted(ctx context.Context, pods []*pod.Pod) {
 	defer func() { l.fresh = false }()
+	taken := map[string]error{}
 	for uid, want := range l.directory.pods {
 		if w := l.workers[uid]; w != nil {
 			if l.fresh && !w.isRemoving() {
@@ -400,13 +402,18 @@ func (l *Loop) startWanted(ctx context.Context, pods []*pod.Pod) {
 			continue
 		}
 		err := l.otherOfName(ctx, uid, want, pods)
-		if !errors.Is(err, errBeingRemoved) {
-			l.report("pod "+FullName(want.pod), err)
-		}
-		if err == nil {
+		switch {
+		case err == nil:
 			l.startWorker(ctx, uid, FullName(want.pod), want, false)
+		case !errors.Is(err, errBeingRemoved):
+			taken[FullName(want.pod)] = err
 		}
 	}
+	var all error
+	for _, name := range slices.Sorted(maps.Keys(taken)) {
+		all = errors.Join(all, taken[name])
+	}
+	l.report("names of pods", all)
 }
 
 // errBeingRemoved is returned while the loop removes another pod of the same name.

@@ -375,6 +375,36 @@ func staticPod(name, image string) string {
 	return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {terminationGracePeriodSeconds: 1, containers: [{name: main, image: '" + image + "'}]}\n"
 }
 
+// TestNameConflictsEnd: a taken name is a problem only as long as the directory wants the name.
+func TestNameConflictsEnd(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	l := &looped{fixture: f, t: t, directory: t.TempDir()}
+	l.stub.AddPod("default", "web")
+	var said []string
+	loop, err := l.NewLoop(LoopOptions{Dir: l.directory, Problem: func(what string, err error) { said = append(said, fmt.Sprint(what, ": ", err)) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { loop.Close() })
+	loop.directory.settle = 0
+	for range 2 {
+		l.write("web.yaml", staticPod("web", "busybox:1"))
+		loop.iterate(t.Context())
+		loop.iterate(t.Context())
+		if err := os.Remove(filepath.Join(l.directory, "web.yaml")); err != nil {
+			t.Fatal(err)
+		}
+		loop.iterate(t.Context())
+		loop.iterate(t.Context())
+	}
+	taken := "names of pods: a pod default/web that another tool made is there already (uid default-web-uid)"
+	want := []string{taken, "names of pods: <nil>", taken, "names of pods: <nil>"}
+	if diff := cmp.Diff(want, said); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // TestLoop changes a directory step by step and waits for the pods to follow.
 func TestLoop(t *testing.T) {
 	t.Parallel()
