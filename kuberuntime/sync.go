@@ -150,7 +150,11 @@ func (s *syncing) kill(ctx context.Context) error {
 			return nil
 		}
 		if s.status.Sandbox() != nil {
-			s.m.event(s.pod, "", EventSandboxChanged, "the pod is stopped: %s", s.actions.SandboxReason)
+			reason := EventKilling
+			if s.actions.CreateSandbox {
+				reason = EventSandboxChanged
+			}
+			s.m.event(s.pod, "", reason, "the pod is stopped: %s", s.actions.SandboxReason)
 		}
 		if err := s.m.killPod(ctx, s.pod, s.status, nil, s.actions.Kill); err != nil {
 			return err

@@ -169,6 +169,9 @@ func TestUpEndsJobsWithSidecars(t *testing.T) {
 			if diff := cmp.Diff([]string{"s2", "s1"}, f.stopped(status)); diff != "" {
 				t.Errorf("stopped: %s", diff)
 			}
+			if reasons := f.reasons(); slices.Contains(reasons, EventSandboxChanged) || !slices.Contains(reasons, EventKilling) {
+				t.Errorf("the sandbox was not replaced: got events %q", reasons)
+			}
 			before := f.changes()
 			if view, err := f.Up(ctx, p, set, true); err != nil || view.Phase != v1.PodSucceeded || !slices.Equal(before, f.changes()) {
 				t.Errorf("a second Up: got %+v, %v, %v", view, err, f.changes()[len(before):])
