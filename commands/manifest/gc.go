@@ -25,7 +25,7 @@ func NewGC(in *cli.Invocation) *cli.Verb {
 	return &cli.Verb{
 		Usage: "Remove dead containers and sandboxes, leftover directories and unused images",
 		Description: cli.WithExamples("Follows the kubelet's policies. Running containers stay, and so does the last attempt of each container of an existing pod. "+
-			"Images are removed only when the disk is fuller than --image-high; crishim rmi --prune removes all unused images. Log directories are removed with the pods of apply and sync; rmp removes the logs of other pods, such as pods of runp.",
+			"Images are removed only when disk usage reaches --image-high; crishim rmi --prune removes all unused images. Log directories are removed with the pods of apply and sync; rmp removes the logs of other pods, such as pods of runp.",
 			"crishim gc --dry-run", "crishim gc --dead-pods --max-per-container 0"),
 		Flags: append([]urfave.Flag{
 			cli.BoolFlag(&o.dryRun, "dry-run", "Print what would be removed, and why"),

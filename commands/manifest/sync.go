@@ -68,7 +68,7 @@ func NewSync(in *cli.Invocation) *cli.Verb {
 
 func imagePolicyFlags(p *kuberuntime.ImagePolicy) []urfave.Flag {
 	return []urfave.Flag{
-		cli.IntFlag(&p.High, "image-high", "Remove unused images when disk usage is above `PERCENT`; 0 never removes them"),
+		cli.IntFlag(&p.High, "image-high", "Remove unused images when disk usage reaches `PERCENT`; 0 never removes them"),
 		cli.IntFlag(&p.Low, "image-low", "Remove unused images until disk usage is below `PERCENT`"),
 	}
 }
