@@ -88,10 +88,10 @@ table() {
   jq -n --arg crishim "$(crishim --version)" --arg engine "$(docker version -f '{{.Server.Version}}')" --arg quick "$*" --argjson cpus "$(nproc)" \
     '{$crishim, $engine, $cpus, quick: ($quick != ""), rows: [inputs]}' "$dir/rows" >"$json"
   jq -r '"\(.crishim), engine \(.engine), \(.cpus) processors\n"' "$json"
-  printf '| what | crishim | peer | ratio | limit |\n|---|---|---|---|---|\n'
-  jq -r '.rows[] | [.what, .crishim, .unit, .peer // "-", .peerIs // "-", .ratio // "-", .floor, if .met == false then ", not met" else "" end] | join("\t")' "$json" |
+  printf '| what | crishim | docker | ratio | limit |\n|---|---|---|---|---|\n'
+  jq -r '.rows[] | [.what, .crishim, .unit, .peer // "-", .peerIs // "-", .ratio // "-", .floor, if .met == false then ", missed" else "" end] | join("\t")' "$json" |
     while IFS=$'\t' read -r what ours unit theirs peer ratio floor verdict; do
-      [ "$theirs" = - ] || { theirs=$(printf '%s: %.4g %s' "$peer" "$theirs" "$unit"); ratio=$(printf %.2f "$ratio"); }
+      [ "$theirs" = - ] || { theirs=$(printf '%s: %.4g' "$peer" "$theirs"); theirs=${theirs#docker: }; ratio=$(printf %.2f "$ratio"); }
       printf '| %s | %.4g %s | %s | %s | %s%s |\n' "$what" "$ours" "$unit" "$theirs" "$ratio" "$floor" "$verdict"
     done
 }
