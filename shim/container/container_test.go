@@ -172,6 +172,26 @@ func TestUsersOfAnImageAreReadOnce(t *testing.T) {
 	}
 }
 
+// TestUsersOfAnImageAreNotAContainers: a container that rewrites its /etc/passwd does not choose the uid of other
+// containers of its image.
+func TestUsersOfAnImageAreNotAContainers(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	hostile := f.create(t, func(c *runtimeapi.ContainerConfig) { c.Metadata.Name = "hostile" })
+	f.engine.WriteFile(hostile, "/etc/passwd", "alice:x:0:0::/:/bin/sh\n")
+	if _, err := f.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: hostile}); err != nil {
+		t.Fatal(err)
+	}
+	id := f.create(t, func(c *runtimeapi.ContainerConfig) {
+		c.Linux = &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
+			RunAsUsername: "alice", SupplementalGroupsPolicy: runtimeapi.SupplementalGroupsPolicy_Strict,
+		}}
+	})
+	if got := f.inspect(t, id).Config.User; got != "1000:1000" {
+		t.Errorf("got user %q, want 1000:1000", got)
+	}
+}
+
 // TestOOMScoreOfAHostThatForbids uses the sandbox's score, which shows the host's limit.
 func TestOOMScoreOfAHostThatForbids(t *testing.T) {
 	t.Parallel()

@@ -26,10 +26,11 @@ import (
 
 const (
 	maxUserFile  = 1 << 20 // maximum size in bytes, because the image's author controls the file
-	maxUserCache = 256     // images; a full cache is cleared
+	maxUserCache = 256     // images and containers; a full cache is cleared
 )
 
-// userFiles caches /etc/passwd and /etc/group of images.
+// userFiles caches /etc/passwd and /etc/group of images, by the image's id. Copies from a container that has run are
+// cached by the container's id, because it may have changed them.
 type userFiles struct {
 	engine Engine
 	owner  string
@@ -40,7 +41,7 @@ type userFiles struct {
 type userPair struct{ passwd, group []byte }
 
 func (u *userFiles) ofImage(ctx context.Context, i image.InspectResponse) (passwd, group []byte, err error) {
-	return u.read(i.ID, layerDirs(i.GraphDriver), func() (pair userPair, err error) {
+	return u.read(i.ID, layerDirs(i.GraphDriver), i.ID, func() (pair userPair, err error) {
 		err = inImage(ctx, u.engine, u.owner, i.ID, func(id string) error {
 			pair, err = u.copy(ctx, id)
 			return err
@@ -49,9 +50,17 @@ func (u *userFiles) ofImage(ctx context.Context, i image.InspectResponse) (passw
 	})
 }
 
-func (u *userFiles) read(imageID string, dirs []string, otherwise func() (userPair, error)) (passwd, group []byte, err error) {
+// ofContainer returns the files of a container's image, or the container's own if the layers cannot be read here.
+func (u *userFiles) ofContainer(ctx context.Context, c container.InspectResponse) (passwd, group []byte, err error) {
+	return u.read(c.Image, lowerDirs(c.GraphDriver), c.ID, func() (userPair, error) { return u.copy(ctx, c.ID) })
+}
+
+func (u *userFiles) read(imageID string, dirs []string, copiedFrom string, copyFiles func() (userPair, error)) (passwd, group []byte, err error) {
 	u.mu.Lock()
 	pair, ok := u.known[imageID]
+	if !ok {
+		pair, ok = u.known[copiedFrom]
+	}
 	u.mu.Unlock()
 	if ok {
 		return pair.passwd, pair.group, nil
@@ -59,8 +68,10 @@ func (u *userFiles) read(imageID string, dirs []string, otherwise func() (userPa
 	if pair.passwd, err = readLayers(dirs, "etc/passwd"); err == nil {
 		pair.group, err = readLayers(dirs, "etc/group")
 	}
+	source := imageID
 	if err != nil {
-		if pair, err = otherwise(); err != nil {
+		source = copiedFrom
+		if pair, err = copyFiles(); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -69,7 +80,7 @@ func (u *userFiles) read(imageID string, dirs []string, otherwise func() (userPa
 	if u.known == nil || len(u.known) >= maxUserCache {
 		u.known = map[string]userPair{}
 	}
-	u.known[imageID] = pair
+	u.known[source] = pair
 	return pair.passwd, pair.group, nil
 }
 

@@ -98,7 +98,7 @@ func (s *Service) imageDetails(ctx context.Context, id string) (image.InspectRes
 // user returns nil if the user of the first process is unknown.
 func (s *Service) user(ctx context.Context, m state.FoundContainer) *runtimeapi.ContainerUser {
 	// The files come from the image: changes in the container's own layer are newer than its first process.
-	passwd, group, err := s.users.read(m.Detail.Image, lowerDirs(m.Detail.GraphDriver), func() (userPair, error) { return s.users.copy(ctx, m.Detail.ID) })
+	passwd, group, err := s.users.ofContainer(ctx, m.Detail)
 	var user *runtimeapi.ContainerUser
 	if err == nil {
 		user, err = convert.ContainerUser(m.Detail.Config.User, m.Detail.HostConfig.GroupAdd, passwd, group)

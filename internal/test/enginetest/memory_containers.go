@@ -38,6 +38,7 @@ type memoryContainer struct {
 	config    container.Config
 	host      container.HostConfig
 	addresses []string
+	files     map[string]string // user files that the container has changed
 }
 
 func (m *Memory) find(ref string) (*memoryContainer, error) {
@@ -89,6 +90,15 @@ func (m *Memory) Exit(id string, code int) {
 	m.locked(func() {
 		if c, err := m.find(id); err == nil {
 			m.exit(c, code)
+		}
+	})
+}
+
+// WriteFile changes one of a container's user files.
+func (m *Memory) WriteFile(id, name, content string) {
+	m.locked(func() {
+		if c, err := m.find(id); err == nil {
+			c.files = map[string]string{name: content}
 		}
 	})
 }
@@ -307,9 +317,13 @@ func (m *Memory) ContainerDiff(ctx context.Context, id string) ([]container.File
 
 // CopyFromContainer supports the user files.
 func (m *Memory) CopyFromContainer(ctx context.Context, id, name string) (io.ReadCloser, container.PathStat, error) {
-	content, ok := userFiles[name]
-	stat := container.PathStat{Name: path.Base(name), Size: int64(len(content))}
-	archive, err := callOn(ctx, m, "CopyFromContainer", id, func(*memoryContainer) (io.ReadCloser, error) {
+	stat := container.PathStat{Name: path.Base(name)}
+	archive, err := callOn(ctx, m, "CopyFromContainer", id, func(c *memoryContainer) (io.ReadCloser, error) {
+		content, ok := c.files[name]
+		if !ok {
+			content, ok = userFiles[name]
+		}
+		stat.Size = int64(len(content))
 		if !ok {
 			return nil, fmt.Errorf("no such file %s: %w", name, errdefs.ErrNotFound)
 		}
