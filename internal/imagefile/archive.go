@@ -352,7 +352,9 @@ func (a *Archive) dockerImage(entry dockerImage, finder *Finder) (image Image, e
 		case kind == zstded:
 			d, err = a.describe(file, types.OCILayerZStd)
 		case a.blobs[d.Digest] == nil:
-			a.blobs[d.Digest] = file // Archive.check verifies this digest, unless Options.Trusted is set
+			// The configuration may contain a wrong digest. The reader of Layer.Open verifies it, and so does
+			// Archive.check for all layers, unless Options.Trusted is set.
+			a.blobs[d.Digest] = file
 		}
 		if err != nil {
 			return image, err
@@ -525,8 +527,8 @@ func (c cancelled) Read(b []byte) (int, error) {
 	return c.r.Read(b)
 }
 
-// tempFile returns a file that disappears with the process. It is in TMPDIR or /var/tmp if that directory exists,
-// because /tmp may be in memory.
+// tempFile returns a file without a name, which disappears with the process. The file is in $TMPDIR, or in /var/tmp if
+// TMPDIR is not set. It is in /tmp, which may be in memory, only if /var/tmp does not exist.
 func tempFile() (*os.File, error) {
 	f, err := os.CreateTemp(cmp.Or(os.Getenv("TMPDIR"), "/var/tmp"), "crishim-image-")
 	if errors.Is(err, fs.ErrNotExist) {

@@ -66,7 +66,8 @@ type Store interface {
 	Open(v1.Hash) (io.ReadCloser, error)
 }
 
-// ErrMissing is returned for an image whose archive lacks a part.
+// ErrMissing is the error for content that the archive or containerd's content store lacks. Finder.Find skips
+// incomplete manifests of an index and returns ErrMissing only if no manifest remains.
 var ErrMissing = errors.New("is missing")
 
 // Limits of manifests and configurations. Some archives refer to the same document many times.
@@ -267,7 +268,8 @@ type readCloser struct {
 	io.Closer
 }
 
-// checked returns a reader that fails at the end if the content has another size or digest.
+// checked returns a reader that fails as soon as the content is longer than d.Size, and at the end if the content is
+// shorter or has another digest.
 func checked(r io.Reader, d v1.Descriptor) io.Reader {
 	return &checker{r: r, want: d, hash: sha256.New()}
 }

@@ -112,7 +112,8 @@ func (w *writer) layer(l Layer) error {
 	}
 	defer content.Close()
 	from := io.Reader(content)
-	if w.format == Docker && strings.HasSuffix(string(l.MediaType), "zstd") { // engines before 23 do not support zstd
+	// A zstd layer is written uncompressed in the docker format, because engines before 23 do not support zstd.
+	if w.format == Docker && strings.HasSuffix(string(l.MediaType), "zstd") {
 		if size, err = l.unpackedSize(); err != nil {
 			return err
 		}
