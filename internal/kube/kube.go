@@ -68,7 +68,7 @@ const (
 	LabelRights  = "io.crishim.rights"
 	RightsRead   = "read"
 	RightsChange = "change" // changes in the runtime
-	RightsHost   = "host"   // changes in the runtime, the files and mounts of the host: apply, sync, gc
+	RightsHost   = "host"   // changes in the runtime, the files and mounts of the host: apply, delete, sync, gc, serve
 )
 
 // Hidden first arguments of the program. They must stay compatible, because kubectl-crishim and the image of its pods

@@ -28,7 +28,7 @@ const (
 type Container struct {
 	Init, Sidecar, Ephemeral bool
 	Missing                  bool      // not in the runtime
-	Waits                    string    // reason why it is not started, in the kubelet's words; "" if it will not be started
+	Waits                    string    // the kubelet's reason why it is not started; "" if unknown or not waiting
 	Next                     time.Time // time of the next start, if known
 	State                    runtimeapi.ContainerState
 	Paused, Ready            bool
@@ -73,9 +73,10 @@ type PodState struct {
 	Restarts          int
 }
 
-// State returns the state of a pod in kubectl's words. If a container prevents the pod from running, the pod has the
-// state of that container. Otherwise the state summarizes all containers. A pod is Stopped if it was stopped before all
-// its containers had completed.
+// State returns the state of a pod in kubectl's words. The pod's Reason takes precedence. If a container prevents the
+// pod from running, the pod has the state of that container. Otherwise the state summarizes all containers. A pod is
+// Stopped if it was stopped before all its containers had completed, but a container that failed before the stop takes
+// precedence.
 func (p Pod) State() PodState {
 	ended := !p.NoSandbox && !p.Ready
 	all := p.sum(ended)
@@ -106,7 +107,7 @@ func (p Pod) State() PodState {
 type sum struct {
 	word                     string // first container that neither runs nor has completed; a failure takes precedence over waiting
 	next                     time.Time
-	runs, stopped            bool // a main container runs, or was stopped with the pod
+	runs, stopped            bool // a main container or sidecar runs; a container ended with the pod
 	inits, done              int  // init containers that are not sidecars
 	ready, counted, restarts int
 }
@@ -155,8 +156,9 @@ func (s *sum) block(word string, next time.Time) {
 	}
 }
 
-// endedWithPod reports whether a container of an ended pod was never started, or has the exit status of SIGTERM or
-// SIGKILL, which are the signals for stopping a pod.
+// endedWithPod reports whether a container of an ended pod was created and never started, or has the exit status of
+// SIGTERM or SIGKILL, which are the signals for stopping a pod. A container with another reason for its end, such as
+// OOMKilled, did not end with the pod. Neither did a container that waits for its next start.
 func (c Container) endedWithPod() bool {
 	if c.Waits != "" || c.Missing {
 		return false
