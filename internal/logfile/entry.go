@@ -65,7 +65,8 @@ func parseCRI(line []byte) (Entry, error) {
 	return Entry{Time: at, Stream: string(stream), Text: text}, nil
 }
 
-// maxLine limits the part of a line in memory. Runtimes split lines at 16 KiB. A longer line is emitted in parts.
+// maxLine limits the part of a line in memory. Runtimes split lines at 16 KiB. A longer line in CRI's format is emitted
+// in parts. A longer line in any other format is dropped and counts as damaged.
 const maxLine = 1 << 20
 
 // lines splits a log file into complete lines. A container may write a line without end.
@@ -170,7 +171,8 @@ func (l *lines) end(emit func(Entry) error) error {
 	return l.line(line, emit)
 }
 
-// part emits the beginning of a line that is too long. The rest becomes another part with the same time and stream.
+// part emits the beginning of a line in CRI's format that is too long. The rest becomes another part with the same time
+// and stream. A line in any other format, such as Docker's JSON, cannot be divided and is dropped.
 func (l *lines) part(emit func(Entry) error) error {
 	entry, err := parseCRI(l.rest)
 	if l.skip || err != nil {

@@ -22,8 +22,9 @@ import (
 )
 
 // Open opens a container's log. It follows a single symbolic link, because a dockershim links the log to the engine's
-// file. The link must point to ID/ID-json.log, in any directory. A container that mounts the pod's log directory can
-// replace its log with a link, but it can create files of that name only in its own directories.
+// file. The link must be absolute and point to ID/ID-json.log, in any directory. A container that mounts the pod's log
+// directory can replace its log with a link. Such a link reaches only the engine's logs, including logs of other
+// containers, and the container's own directories, because the container can create files of that name nowhere else.
 func Open(path string) (*os.File, error) {
 	f, err := bounded.Open(path)
 	if !errors.Is(err, syscall.ELOOP) {
@@ -261,7 +262,7 @@ func (f *followed) successor() (*os.File, error) {
 		return next, err
 	}
 	if f.next != nil {
-		return nil, nil // the new file is not read yet, so its size does not matter
+		return nil, nil // f.next is still at the path; it is not read yet, so it needs no check for truncation
 	}
 	at, err := f.file.Seek(0, io.SeekCurrent)
 	if err == nil && there.Size() < at {

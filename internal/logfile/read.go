@@ -23,7 +23,8 @@ type Options struct {
 	Ended  func(context.Context) (bool, error)
 	// Damaged counts invalid records and lines with leading NUL bytes. May be nil.
 	Damaged *int
-	// Poll is the interval between calls of Ended; 0: 500 ms.
+	// Poll is the interval at which Follow calls Ended and reads the file; 0: 500 ms. A change that inotify reports is
+	// read at once.
 	Poll time.Duration
 }
 
@@ -155,8 +156,9 @@ func tailOffset(file io.ReaderAt, size int64, n int) (int64, error) {
 	return 0, nil
 }
 
-// LastLines returns up to n of the last lines of a log's current file, with limit bytes in total. If the last line
-// alone is longer, its end is returned.
+// LastLines returns up to n of the last lines of a log's current file, with limit bytes in total, including newlines
+// between them. If the last line alone is longer, its end is returned. Each part of a line that the runtime has split
+// counts as a line.
 func LastLines(path string, n, limit int) []string {
 	f, err := Open(path)
 	if err != nil {
@@ -184,7 +186,7 @@ func LastLines(path string, n, limit int) []string {
 		if left -= len(all[first-1]); left < 0 && first < len(all) {
 			break
 		}
-		left-- // the newline
+		left-- // the byte of the newline between two lines
 	}
 	if first == len(all)-1 {
 		text := all[first]
