@@ -72,7 +72,8 @@ func IsStart(text string) bool {
 	return slices.ContainsFunc(marks, func(mark string) bool { return strings.Contains(text, mark) })
 }
 
-// ExitStatus returns a shell's exit status for the failed command, or 0 if the text is not about a command.
+// ExitStatus returns a shell's exit status for a failed start. It returns 0 if the text is not about a failed start, or
+// if the command is not the cause (such as an unknown user) and the text has no prefix of an OCI runtime.
 func ExitStatus(text string) int {
 	if !IsStart(text) {
 		return 0
@@ -95,8 +96,8 @@ var layers = lazyregexp.New(`^(.*unable to start container process: |Error respo
 	`(container_linux|process_linux|rootfs_linux|standard_init_linux)\.go:\d+: |` +
 	`(starting container process|container init) caused( ".*")?: |error during container init: )+`)
 
-// Plain removes the prefixes of engine, containerd and runc, and containerd's suffix ": unknown", from a start error. It
-// returns any other text unchanged.
+// Plain removes the prefixes of engine, containerd and runc, and containerd's suffix ": unknown", from an error. It
+// returns a text unchanged if the text has no such prefix and is not about a failed start (see IsStart).
 func Plain(text string) string {
 	reason := layers.ReplaceAllString(text, "")
 	if reason == text && !IsStart(text) {
