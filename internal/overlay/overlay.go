@@ -79,7 +79,7 @@ func (l Layers) lookup(name string, mounts []string) (Layers, *os.File, error) {
 		}
 		next.in = in
 		switch {
-		case len(next.in) > 0: // a file hides the layers below
+		case len(next.in) > 0: // the directories hide a file in a lower layer
 			above = append(above, next)
 		case file == nil || Whiteout(file):
 			return nil, nil, fs.ErrNotExist
@@ -112,7 +112,8 @@ func (l Layers) lookup(name string, mounts []string) (Layers, *os.File, error) {
 	return dirs, nil, nil
 }
 
-// merged returns the directories that overlayfs merges at a path, or the file at that path and its layer.
+// merged returns the directories that overlayfs merges at a path, or the file at that path and its layer. A file in a
+// layer below a directory is also returned: the directory hides the file, and the file hides the layers below it.
 func merged(layers []*os.Root, at string) (directories []*os.Root, of *os.Root, file fs.FileInfo, err error) {
 	for _, l := range layers {
 		info, err := l.Lstat(at)
