@@ -97,8 +97,9 @@ type channel struct {
 	device, inode uint64
 }
 
-// strays finds processes in root's container that hold a pipe or terminal that was created for root, such as orphans
-// that lead their own sessions. A pipe or terminal that an older process also holds was not created for root.
+// strays finds processes in root's container that hold a pipe or terminal of root's standard streams, such as orphans
+// that lead their own sessions. The pipe or terminal must have been created for root: it does not count if an older
+// process in the container also holds it.
 func strays(root Process, container string, all []procfs.ProcStat) []Process {
 	if container == "" {
 		return nil

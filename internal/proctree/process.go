@@ -1,8 +1,8 @@
 // Package proctree finds, watches and kills processes on this host through /proc.
 //
 // A [Process] is a pid with its start time, which identifies it uniquely. [Kill] kills a process with its descendants,
-// and [Process.Wait] waits for its end without polling. The package does not talk to an engine. Callers use
-// [Process.InContainer] to verify that the pid from an engine belongs to this host.
+// and [Process.Wait] waits for its end, without polling if the kernel supports pidfds. The package does not talk to an
+// engine. Callers use [Process.InContainer] to verify that the pid from an engine belongs to this host.
 package proctree
 
 import (
@@ -99,7 +99,7 @@ func (p Process) signal(sig unix.Signal) error {
 const pollInterval = 20 * time.Millisecond
 
 // Wait returns nil when the process has ended, or the cause of ctx. It uses no thread, because the runtime's poller
-// watches a pidfd.
+// watches a pidfd. Without support for pidfds, Wait polls /proc.
 func (p Process) Wait(ctx context.Context) error {
 	fd, err := unix.PidfdOpen(p.PID, unix.PIDFD_NONBLOCK)
 	if err != nil {
