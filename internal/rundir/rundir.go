@@ -56,7 +56,7 @@ type Dir struct {
 func Base(lookup func(string) (string, bool)) (string, error) {
 	uid := os.Geteuid()
 	if uid == 0 {
-		// The directory also contains the socket of serve.
+		// The directory also contains the socket of serve. serve and its systemd unit create it with this mode, too.
 		if makeBase(rootBase, 0o755) == nil {
 			return rootBase, nil
 		}
