@@ -28,7 +28,7 @@ func SameRepository(a, b string) bool {
 	return err == nil && one.Name() == other.Name()
 }
 
-// Full returns the full form of a name, with registry and tag, as runtimes store it.
+// Full returns the full form of a name, with registry and tag, as runtimes store it. It fails for a name with a digest.
 func Full(name string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(name)
 	if err != nil {
