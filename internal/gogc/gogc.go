@@ -8,8 +8,10 @@ import (
 	"runtime/debug"
 )
 
-// Values of GOGC. Most commands exit before their first collection at 16 MiB. With the default GOGC, collections cost
-// about 10 % of a 20 ms run, and each piece of a stream is garbage. Only serve, sync and copies of images run long.
+// Values of GOGC. With command, the first collection starts at a heap of 16 MiB, and most commands exit before it. With
+// Go's default, collections cost about 10 % of a 20 ms run. A stream would cause more collections, because each piece
+// of it becomes garbage. Serve is Go's default. It is for serve and sync, which run long, and for copies of images,
+// which also produce much garbage. top may run all day and sets a lower value.
 const (
 	command = 400
 	Serve   = 100
