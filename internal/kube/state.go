@@ -90,7 +90,7 @@ func (p Pod) State() PodState {
 		s.Word, s.Next = all.word, all.next
 	case all.stopped, ended && all.counted == 0:
 		s.Word = Stopped
-	case all.inits > all.done && !all.runs:
+	case all.inits > all.done && !all.initialized:
 		s.Word = fmt.Sprintf("Init:%d/%d", all.done, all.inits)
 	case all.word != "":
 		s.Word = all.word
@@ -108,7 +108,8 @@ type sum struct {
 	word                     string // first container that neither runs nor has completed; a failure takes precedence over waiting
 	next                     time.Time
 	runs, stopped            bool // a main container or sidecar runs; a container ended with the pod
-	inits, done              int  // init containers that are not sidecars
+	initialized              bool // a main container was created
+	inits, done              int  // init containers, and how many have completed or, for sidecars, run
 	ready, counted, restarts int
 }
 
@@ -127,9 +128,15 @@ func (p Pod) sum(ended bool) (all sum) {
 	}
 	for _, c := range p.counted(ended) {
 		plainInit := c.Init && !c.Sidecar
-		if plainInit {
+		if c.Init {
 			all.inits++
-		} else if all.counted++; c.Ready {
+		} else if !c.Missing {
+			all.initialized = true
+		}
+		if !plainInit {
+			all.counted++
+		}
+		if !plainInit && c.Ready {
 			all.ready++
 		}
 		word, with := c.Word(), ended && c.endedWithPod()
@@ -139,6 +146,9 @@ func (p Pod) sum(ended bool) (all sum) {
 		case word == Completed, plainInit && (word == Running || word == created):
 		case word == Running:
 			all.runs = true
+			if c.Sidecar {
+				all.done++
+			}
 		case with:
 			all.stopped = true
 		case plainInit:
