@@ -60,7 +60,8 @@ func New(engine Engine) *Cache {
 	return &Cache{engine: engine, maxAge: maxAge, pingInterval: pingInterval, pingTimeout: pingTimeout, lists: map[string]list{}}
 }
 
-// ContainerList caches lists of all sandboxes and of all pod containers in any state. Other lists go to the engine.
+// ContainerList caches lists of all sandboxes or all pod containers, with or without a status filter, while the event
+// stream is open. Other lists go to the engine.
 func (c *Cache) ContainerList(ctx context.Context, o container.ListOptions) ([]container.Summary, error) {
 	if !cacheable(o) {
 		return c.engine.ContainerList(ctx, o)
@@ -104,8 +105,8 @@ func (c *Cache) Invalidate() {
 	clear(c.lists)
 }
 
-// ServerVersion returns only the Version of an engine whose event stream is open, because the engine starts other
-// programs to answer. An upgrade restarts the engine, which ends the stream.
+// ServerVersion returns the cached version while the event stream is open, with only Version set, because the engine
+// starts other programs to answer. Otherwise it asks the engine. An upgrade restarts the engine, which ends the stream.
 func (c *Cache) ServerVersion(ctx context.Context) (types.Version, error) {
 	c.mu.Lock()
 	version, following := c.version, c.following
