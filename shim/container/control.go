@@ -98,9 +98,9 @@ func (s *Service) runningPod(ctx context.Context, id string) (state.FoundSandbox
 	return pod, err
 }
 
-// Copy copies a container to a pod. The copy has its own name, command, terminal, labels and optionally image. It does not
-// get the kubelet's labels and annotations, because a kubelet would manage the copy. Files that processes have written
-// are not copied.
+// Copy copies a container to the requested pod, which may be a different pod. The copy has its own name, command and
+// terminal, additional labels and optionally another image. It does not get the kubelet's labels and annotations,
+// because a kubelet would manage the copy. Files that processes have written are not copied.
 func (s *Service) Copy(ctx context.Context, r *api.CopyContainerRequest) (string, error) {
 	id, err := s.copied(ctx, r)
 	if err != nil {

@@ -205,7 +205,7 @@ type facts struct {
 	group    []byte
 	known    []string // capabilities that replace ALL; nil: the engine expands ALL
 	unloaded bool     // the requested AppArmor profile is not loaded
-	oomScore int      // the requested score, raised to the host's minimum
+	oomScore int      // the requested score; 0 instead of a negative score that the host forbids
 	owner    string   // see ownerOf
 	now      time.Time
 }
@@ -306,7 +306,7 @@ func (s *Service) gatherMounted(ctx context.Context, f *facts, ms []*runtimeapi.
 	return nil
 }
 
-// gatherTarget finds the container whose PID namespace is joined. It must be in the same pod and have its own PID
+// gatherTarget finds the container whose PID namespace is joined. It must run in the same pod and have its own PID
 // namespace.
 func (s *Service) gatherTarget(ctx context.Context, f *facts, o *runtimeapi.NamespaceOption) error {
 	if o.GetPid() != runtimeapi.NamespaceMode_TARGET || o.GetTargetId() == "" {

@@ -88,7 +88,8 @@ const helperName = "crishim-users-"
 
 const maxHelperAge = 10 * time.Minute
 
-// RemoveOwned removes the containers of a killed owner. Without an owner it removes old helper containers.
+// RemoveOwned removes the helper and temporary containers of an owner whose process was killed. Without an owner it
+// removes all helper containers older than maxHelperAge.
 func (s *Service) RemoveOwned(ctx context.Context, owner string) error {
 	label := state.LabelOwner
 	if owner != "" {

@@ -231,7 +231,7 @@ func planImageMount(m *runtimeapi.Mount, i image.InspectResponse, f facts) (moun
 		}
 	}
 	options := map[string]string{"type": "overlay", "device": "overlay", "o": "ro,lowerdir=" + strings.Join(dirs, ":")}
-	if len(dirs) == 1 { // an overlay needs two layers
+	if len(dirs) == 1 { // an overlay needs two layers, so a single layer is bind-mounted
 		options = map[string]string{"type": "none", "device": dirs[0], "o": "bind,ro"}
 	}
 	return mount.Mount{

@@ -2,7 +2,8 @@
 //
 // CreateContainer has three parts: validate checks the request alone; gather collects facts about the sandbox, the
 // image and the engine; makePlan, a pure function, computes the engine's configuration from the request and the facts.
-// The container is created afterwards. Unsupported settings are refused with an error and never ignored.
+// The container is created afterwards. Unsupported settings are refused with an error, except CPU shares, negative oom
+// scores, SELinux options and the default limits of kubelets (see isDefault).
 package container
 
 import (
@@ -48,7 +49,7 @@ type Options struct {
 	Engine Engine
 	Logs   Logs // nil: link to the engine's log files
 	OOM    *host.OOMScore
-	// Capabilities returns the capabilities that the engine can add, or nil if it can add all. May be nil.
+	// Capabilities returns the capabilities that the engine can add, or nil for all or if unknown. May be nil.
 	Capabilities func() []string
 	Owner        string // owner of helpers and temporary containers; unique to this process
 	// NoteTemporary is called before a temporary container is created. If it is nil, temporary containers get no owner.
@@ -151,7 +152,7 @@ func (links) Complete(context.Context, string)        {}
 func (links) Removed(_ context.Context, _ string, at logdir.Place, file string) error {
 	dir, name, err := at.OpenExisting()
 	if err != nil {
-		return nil // the directory and its link are gone
+		return nil // without the log directory the link is gone, too
 	}
 	defer dir.Close()
 	target, err := dir.Readlink(name)

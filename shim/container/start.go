@@ -113,7 +113,7 @@ func (s *Service) applyLimits(ctx context.Context, m state.FoundContainer) error
 	}
 	c, err := s.Engine.ContainerInspect(ctx, m.Detail.ID)
 	if err != nil || !c.State.Running {
-		return err // the container has ended
+		return err // nil if the container has ended
 	}
 	cgroups, err := host.Cgroups(c.State.Pid, c.ID)
 	if err == nil {

@@ -53,7 +53,8 @@ func (s *Service) status(ctx context.Context, m state.FoundContainer) (*runtimea
 	if err != nil {
 		s.Log.Warn("a container's limits cannot be read", "id", m.Detail.ID, "err", err)
 	}
-	if m.Created.IsZero() { // created by another shim, which does not record the image's labels
+	// A container without a recorded creation time was created by another shim. Its annotations include the image's.
+	if m.Created.IsZero() {
 		m.Annotations = state.WithoutImageAnnotations(m.Annotations, state.ImageLabels(img))
 	}
 	return &runtimeapi.ContainerStatus{
@@ -97,7 +98,7 @@ func (s *Service) imageDetails(ctx context.Context, id string) (image.InspectRes
 
 // user returns nil if the user of the first process is unknown.
 func (s *Service) user(ctx context.Context, m state.FoundContainer) *runtimeapi.ContainerUser {
-	// The files come from the image: changes in the container's own layer are newer than its first process.
+	// The image's files are preferred: changes in the container's own layer are newer than its first process.
 	passwd, group, err := s.users.ofContainer(ctx, m.Detail)
 	var user *runtimeapi.ContainerUser
 	if err == nil {

@@ -43,7 +43,8 @@ func (s *Service) update(ctx context.Context, wanted *runtimeapi.LinuxContainerR
 	if err != nil {
 		return err
 	}
-	// An invalid name fails the request before any change. A host with cgroup v1 does not, see updateOthers.
+	// An invalid file name fails the request before any change. On a host with cgroup v1, unified limits are logged and
+	// do not fail the request, see updateOthers.
 	if _, err := convert.CgroupFiles(wanted, true); err != nil {
 		return err
 	}
