@@ -21,7 +21,8 @@ const (
 	unifiedPids = "pids.max"
 )
 
-// Resources disables swap unless requested, as is usual in Kubernetes.
+// Resources disables swap unless requested, as is usual in Kubernetes. Without a memory limit the engine cannot limit
+// swap.
 func Resources(r *runtimeapi.LinuxContainerResources) (container.Resources, error) {
 	out := container.Resources{
 		Memory:     r.GetMemoryLimitInBytes(),
@@ -61,7 +62,8 @@ func Resources(r *runtimeapi.LinuxContainerResources) (container.Resources, erro
 	return out, nil
 }
 
-// WithMemory adds the current memory or swap limit to an update of the other, because the engine updates both together.
+// WithMemory completes an update of only the memory limit or only the swap limit, because the engine updates both
+// together. It keeps the current memory limit or the current amount of swap.
 func WithMemory(change *runtimeapi.LinuxContainerResources, now *container.HostConfig) *runtimeapi.LinuxContainerResources {
 	_, unified := change.GetUnified()[unifiedSwap]
 	swap := unified || change.GetMemorySwapLimitInBytes() != 0

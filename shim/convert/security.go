@@ -132,8 +132,8 @@ func SELinuxOptions(o *runtimeapi.SELinuxOption) []string {
 
 const allCapabilities = "ALL"
 
-// Capabilities returns the capabilities to add and drop without duplicates. Unless known is empty, it replaces
-// ALL in the capabilities to add.
+// Capabilities returns the capabilities to add and drop without duplicates. Unless known is empty, ALL in the
+// capabilities to add is replaced by known without the dropped capabilities.
 func Capabilities(c *runtimeapi.Capability, known []string) (add, drop []string, err error) {
 	if len(c.GetAddAmbientCapabilities()) > 0 {
 		return nil, nil, fmt.Errorf("the engine cannot set ambient capabilities: %w", errdefs.ErrNotImplemented)
@@ -184,7 +184,8 @@ func CheckUserNamespace(u *runtimeapi.UserNamespace) error {
 	return nil
 }
 
-// Namespaces sets the namespaces of a container in its sandbox or on the node. target is the container for mode TARGET.
+// Namespaces sets the namespaces of a container: the sandbox's, the node's or its own. target is the container whose PID
+// namespace is joined in mode TARGET.
 func Namespaces(hc *container.HostConfig, o *runtimeapi.NamespaceOption, pod Pod, target string) error {
 	if err := CheckUserNamespace(o.GetUsernsOptions()); err != nil {
 		return err
