@@ -151,8 +151,9 @@ func (d *delayed) add(ctx context.Context, s *Service, c change) bool {
 	return true
 }
 
-// take returns a pod's changes. The first change has waited. Other changes of the sandbox need not wait: its started
-// event directly follows the created event, because both wait for the same address.
+// take removes all changes of a pod from the queue and returns them. The first change has waited. Other changes of the
+// sandbox need not wait: its started event directly follows the created event, because both wait for the same address.
+// add may delay the changes of containers again.
 func (d *delayed) take(pod string) []change {
 	changes := d.changes[pod]
 	delete(d.changes, pod)
@@ -162,7 +163,8 @@ func (d *delayed) take(pod string) []change {
 	return changes
 }
 
-// awaitAddress waits until a sandbox has an address: kubelets take the address from the start events.
+// awaitAddress waits up to 5 seconds until a running sandbox has an address: kubelets take the address from the start
+// events. It does not wait for a sandbox on the node's network.
 func (s *Service) awaitAddress(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
