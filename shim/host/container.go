@@ -62,7 +62,7 @@ func (d CgroupDirs) SetOOMScore(first, score int) error {
 	var errs []error
 	for _, pid := range pids {
 		if now, err := os.ReadFile(path(pid)); err != nil || !bytes.Equal(now, before) {
-			continue // the process has ended or moved to another cgroup
+			continue // the process has ended or has set its own score
 		}
 		err := os.WriteFile(path(pid), []byte(strconv.Itoa(score)), 0o644)
 		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) {

@@ -51,7 +51,7 @@ func EngineLacksResource(socket string) bool {
 	return set != 0 && set&(1<<unix.CAP_SYS_RESOURCE) == 0
 }
 
-// EngineCapabilities lists the capabilities that the engine can grant, or nil if it can grant all.
+// EngineCapabilities returns the capabilities that the engine can grant, or nil if it can grant all or they are unknown.
 func EngineCapabilities(socket string) []string {
 	last, err := os.ReadFile("/proc/sys/kernel/cap_last_cap")
 	if err != nil {
@@ -182,7 +182,7 @@ func engineProcesses(proc string, pid int) ([]int, error) {
 const appArmorProfiles = "/sys/kernel/security/apparmor/profiles"
 
 // AppArmorLoaded reports whether a profile is loaded. It returns true for stacked and namespaced profiles, which are
-// not checked.
+// not checked, and if the list of loaded profiles cannot be read.
 func AppArmorLoaded(profile string) bool { return appArmorLoadedIn(appArmorProfiles, profile) }
 
 func appArmorLoadedIn(path, profile string) bool {
