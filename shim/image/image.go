@@ -130,7 +130,8 @@ func engineReference(ref string) string {
 	return ref
 }
 
-// untilRemoved retries a call while another client removes the image.
+// untilRemoved retries a call until it is done, because another client may be removing the image. It gives up after
+// about two seconds and returns the last error.
 func untilRemoved(ctx context.Context, call func() (done bool, err error)) error {
 	const pause, tries = 10 * time.Millisecond, 200
 	for i := 1; ; i++ {

@@ -195,7 +195,8 @@ var pullFailures = []struct {
 	}},
 }
 
-// pullError classifies an error. If the registry does not answer, the text gets the prefix that kubelets recognize.
+// pullError classifies an error. If the registry is unreachable or returns a server error, the text gets the prefix
+// RegistryUnavailable, which kubelets recognize.
 func pullError(ref string, err error) error {
 	var inStream *streamError
 	// The engine returns 500 for errors of the registry.

@@ -36,7 +36,8 @@ func (s *Service) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequ
 		if _, still, inspectErr := s.inspect(ctx, i.ID); inspectErr == nil && !still {
 			return true, nil
 		}
-		// Another client has removed the names and is removing the image.
+		// "Not found" for an image that still exists means that another client has removed the names and is removing the
+		// image. The call is then retried.
 		return !errdefs.IsNotFound(err), fmt.Errorf("remove image %s: %w", ref, err)
 	})
 	if err != nil {
@@ -45,8 +46,8 @@ func (s *Service) RemoveImage(ctx context.Context, r *runtimeapi.RemoveImageRequ
 	return &runtimeapi.RemoveImageResponse{}, nil
 }
 
-// checkUnused refuses an image that a container was created from or mounts. On engines before 28 such a mount is a
-// volume.
+// checkUnused refuses an image that a container was created from or mounts. The mounts are read from the container's
+// labels, because on engines before 28 such a mount is a volume, which does not name the image.
 func (s *Service) checkUnused(ctx context.Context, id, ref string) error {
 	containers, err := s.Engine.ContainerList(ctx, container.ListOptions{All: true})
 	if err != nil {
