@@ -1,5 +1,5 @@
 // Package network connects pods. The plugins Host and Bridge leave almost everything to the engine's own networking.
-// The plugin in package cni replaces it.
+// The plugin in package cni replaces the engine's networking. Pods in the host's network always use Host.
 package network
 
 import (
@@ -29,7 +29,7 @@ type Pod struct {
 	Metadata    *runtimeapi.PodSandboxMetadata
 	Annotations map[string]string
 	Ports       []*runtimeapi.PortMapping
-	NetNS       string   // path of the network namespace, valid during the call; "" if the sandbox has ended
+	NetNS       string   // namespace path, valid during the call; "" if the sandbox has ended or is on another host
 	EngineIPs   []string // addresses from the engine
 }
 
@@ -56,7 +56,7 @@ type Checker interface {
 type Plugins struct {
 	Default Plugin                           // for new pods
 	Choose  func(ctx context.Context) Plugin // replaces Default if set
-	Others  []Plugin                         // for existing pods, after Default
+	Others  []Plugin                         // for existing pods, after Default; Choose may return one of them
 }
 
 func (p Plugins) ForNew(ctx context.Context, host bool) Plugin {
