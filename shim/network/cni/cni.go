@@ -1,7 +1,7 @@
 // Package cni connects pods through CNI plugins.
 //
-// Its only state is libcni's cache, which has each pod's addresses and the configuration of its set-up. dockershim and
-// cri-dockerd use the same cache.
+// Its only state is libcni's cache and, in the same directory, the lock files of failed or interrupted changes (podLock).
+// The cache has each pod's addresses and the configuration of its set-up. dockershim and cri-dockerd use the same cache.
 package cni
 
 import (

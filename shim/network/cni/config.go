@@ -15,7 +15,8 @@ import (
 	"github.com/crishim/crishim/shim/network"
 )
 
-// load returns the first valid configuration in order of file names (dockershim: getDefaultCNINetwork).
+// load returns kubenet's configuration if kubenet is in use. Otherwise it returns the first valid configuration in order
+// of file names (dockershim: getDefaultCNINetwork).
 func (p *Plugin) load() (*libcni.NetworkConfigList, error) {
 	if p.options.Kubenet != nil {
 		return p.options.Kubenet.list(p.cidr())

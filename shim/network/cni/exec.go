@@ -25,14 +25,15 @@ import (
 
 const (
 	callTime = 220 * time.Second
-	// strayTime limits the wait for plugins of a killed shim.
+	// strayTime limits the wait for plugins of a killed shim. If it expires, the change is made without the lock.
 	strayTime              = 30 * time.Second
 	busyRetries, busyPause = 5, time.Second
 	outputGrace            = 5 * time.Second
 )
 
 // podLock is held during a change to a sandbox's network. It is a file lock, which plugins and their children inherit.
-// If the shim is killed, the lock is held until the last plugin process has ended, so that no tear-down overlaps a set-up.
+// If the shim is killed, the lock is held until the last plugin process has ended. The next change waits for the lock up
+// to strayTime, so that a tear-down does not overlap a set-up.
 //
 // The file is removed when the change is complete. A remaining file records a change that failed or was interrupted. It
 // is the only record of a set-up that was interrupted before libcni wrote its cache.
@@ -138,8 +139,8 @@ func (p *Plugin) interrupted() ([]string, error) {
 	return ids, nil
 }
 
-// starter runs plugins. After a timeout it kills a plugin and its descendants, so that none of them runs during a
-// tear-down.
+// starter runs plugins. When ctx ends, by a timeout or with the request, it kills the plugin and its descendants, so that
+// none of them runs during a tear-down.
 type starter struct {
 	version.PluginDecoder
 

@@ -74,8 +74,8 @@ func (k *Kubenet) list(podCIDR string) (*libcni.NetworkConfigList, error) {
 	return libcni.NetworkConfFromBytes(b)
 }
 
-// masquerade adds an iptables rule per IP family, as kubelets did. The bridge plugin's own rules (ipMasq) can exempt only
-// the pod CIDR.
+// masquerade adds an iptables rule per range of the pod CIDR if NonMasquerade is set, as kubelets did. Without
+// NonMasquerade the bridge plugin adds its own rules (ipMasq), which can exempt only the pod CIDR.
 func (k *Kubenet) masquerade(ctx context.Context, podCIDR string) error {
 	if k.NonMasquerade == "" {
 		return nil
