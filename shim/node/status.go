@@ -68,7 +68,7 @@ func (s *Service) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*run
 	switch {
 	case s.Networks.Kubenet:
 		config["networkPlugin"] = "kubenet"
-	case plugin == s.Networks.CNI: // containerd's names
+	case plugin == s.Networks.CNI: // the same keys as in containerd's verbose status
 		config["cni"] = map[string]any{"confDir": s.Networks.CNI.ConfDir(), "binDirs": s.Networks.CNI.BinDirs()}
 	}
 	text, err := json.Marshal(config)
