@@ -18,7 +18,8 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// EngineEvents sends the last few hundred events except those of execs, because probes cause many of them.
+// EngineEvents sends the events of pods from the engine's log, which holds the last few hundred events of all kinds. It
+// omits events of execs, because probes cause many of them.
 func (s *Service) EngineEvents(r *api.EngineEventsRequest, out api.Crishim_EngineEventsServer) error {
 	ctx := out.Context()
 	info, err := s.Engine.Info(ctx)

@@ -1,5 +1,5 @@
-// Package private implements the service of package api for crishim's command line. Each call forwards to another
-// service with parameters that CRI does not have.
+// Package private implements the service of package api for crishim's command line. Its calls have parameters or results
+// that CRI does not have. They forward to other services of the shim or to the engine.
 package private
 
 import (
@@ -224,7 +224,7 @@ func (s *Service) copyFrom(ctx context.Context, id, file string) (io.ReadCloser,
 		return nil, st, err
 	}
 	r, w := io.Pipe()
-	go func() { // ends when the caller closes the pipe
+	go func() { // ends with the archive, or when the caller closes the pipe
 		w.CloseWithError(onlyFile(w, all, base))
 		_ = all.Close()
 	}()
