@@ -291,8 +291,8 @@ func (p *pending) add(name, id string) {
 	p.ids[name] = append(p.ids[name], id)
 }
 
-// has reports whether a request in flight is creating the sandbox. Before the request knows the id, any sandbox of the
-// same name that has never run matches.
+// has reports whether a request in flight is creating the sandbox. Any sandbox of the same name that has never run also
+// matches, because the request may not know its id yet.
 func (p *pending) has(item *runtimeapi.PodSandbox, c container.Summary) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
