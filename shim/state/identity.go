@@ -30,7 +30,7 @@ type Container struct {
 	Pod         *runtimeapi.PodSandboxMetadata
 	SandboxID   string
 	LogPath     string
-	LogDir      string // the pod's log directory; "" if another shim created the container
+	LogDir      string // the pod's log directory, if any; "" also if another shim created the container
 	Image       string // image reference in the config; "" if another shim created the container
 	Labels      map[string]string
 	Annotations map[string]string

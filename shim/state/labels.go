@@ -1,9 +1,9 @@
 // Package state stores data about pods and containers in engine labels and reads it back.
 //
-// Labels are the shim's only durable state; dockershim kept part of it in files. The keys are those of dockershim and
-// cri-dockerd, so each of the three sees the pods of the others. The others encode the metadata in the container's
-// name, which cannot contain all characters. crishim also stores it in labels and parses the name only if these are
-// missing.
+// Labels are the only durable state of pods and containers; package cni keeps the state of their network. dockershim kept
+// part of it in files. The keys are those of dockershim and cri-dockerd, so each of the three sees the pods of the others.
+// The others encode the metadata in the container's name, which cannot contain all characters. crishim also stores it in
+// labels and parses the name only if these are missing.
 package state
 
 import (
@@ -45,7 +45,9 @@ const (
 	LabelOwnLimits    = ownPrefix + "resource-limits" // limits that the engine has no field for
 	labelOwnPID       = ownPrefix + "pid"
 	labelOwnLogDir    = ownPrefix + "log-directory"
-	LabelOwner        = ownPrefix + "owner" // process that a helper or a temporary container must not outlive
+	// LabelOwner identifies the process that a temporary container must not outlive. Helper containers, which exist
+	// while files of an image are read, have it too.
+	LabelOwner = ownPrefix + "owner"
 
 	// labelOwnSandbox repeats the sandbox's id. An image cannot contain it, because it is not known in advance.
 	labelOwnSandbox = ownPrefix + "sandbox-id"
