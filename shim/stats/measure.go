@@ -24,7 +24,8 @@ import (
 	"github.com/crishim/crishim/shim/host"
 )
 
-// collect leaves out targets that have ended and targets for which the engine does not answer in time.
+// collect leaves out targets that have ended, and targets for which the engine has an internal error or does not answer
+// in time.
 func (s *Service) collect(ctx context.Context, ts []target, what cgroups.Controller) (map[string]sample, error) {
 	var mu sync.Mutex
 	out := map[string]sample{}
@@ -104,7 +105,7 @@ type sample struct {
 	at     time.Time
 	cpu    cpuSample
 	memory memorySample
-	swap   *swapSample // nil if the kernel does not account swap
+	swap   *swapSample // nil if the kernel does not account swap, and in the engine's statistics
 	io     ioSample
 
 	processes               uint64

@@ -110,7 +110,7 @@ type containerView struct {
 	spec    container.Resources
 	fs      *fsView
 
-	files, sockets, openFiles *uint64 // nil if unreadable
+	files, sockets, openFiles *uint64 // nil if unreadable; openFiles is the limit on open files
 }
 
 type fsView struct {

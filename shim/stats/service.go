@@ -40,7 +40,7 @@ type Service struct {
 	timeout time.Duration // how long a list waits for one container
 
 	mu        sync.Mutex        // guards inspected
-	inspected map[string]target // containers that ran on this host at the last list, by id
+	inspected map[string]target // containers that ran on this host when they were last listed, by id
 }
 
 func New(engine Engine, log *slog.Logger) *Service {
@@ -56,7 +56,7 @@ type target struct {
 	c       container.InspectResponse
 	member  state.Container // set for a container of a pod
 	sandbox state.Sandbox   // set for a sandbox
-	dirs    host.CgroupDirs // nil if the processes are not on this host
+	dirs    host.CgroupDirs // nil if the container does not run or its processes are not visible on this host
 }
 
 func (t target) isSandbox() bool { return t.sandbox.Metadata != nil }

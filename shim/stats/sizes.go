@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	sizeFresh  = time.Minute            // maximum age of a cached size
+	sizeFresh  = time.Minute            // age at which a new walk starts; it replaces the cached size when it ends
 	sizeBudget = 200 * time.Millisecond // how long a call waits for a disk walk
 	sizeWalks  = 2                      // concurrent walks
 	sizeKept   = 4096                   // cached sizes
