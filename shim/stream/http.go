@@ -111,7 +111,8 @@ func upgradeSPDY(w http.ResponseWriter, r *http.Request, accept func(*spdystream
 	return serveSPDY(conn, buffered, accept)
 }
 
-// serveSPDY serves SPDY until either end closes the connection. It resets streams for which accept returns false.
+// serveSPDY serves SPDY in the background until either end closes the connection. It resets streams for which accept
+// returns false.
 func serveSPDY(conn net.Conn, from io.Reader, accept func(*spdystream.Stream) bool) *spdystream.Connection {
 	served, err := spdystream.NewConnectionWithOptions(frames.NewConn(conn, from), true,
 		spdyframe.WithMaxHeaderCount(maxStreamHeaders), spdyframe.WithMaxHeaderFieldSize(maxStreamHeader))

@@ -40,7 +40,7 @@ type output struct {
 	mu     sync.Mutex // guards the fields below and writes to stdout
 	opened bool
 	held   bytes.Buffer // standard output
-	timer  *time.Timer  // set while held waits for the next record
+	timer  *time.Timer  // set while held waits for the engine's next record, see joinTime
 	err    error        // error of a write to stdout
 }
 

@@ -59,7 +59,8 @@ func (p *pod) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 	}
 }
 
-// dial connects to the pod's loopback, then to its address. In the host's network it only tries loopback.
+// dial connects to the pod's loopback, then to its addresses. For a pod in the network of this host it only tries
+// loopback. For a pod whose process is not visible it only tries the addresses.
 func (p *pod) dial(ctx context.Context, port uint16) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()

@@ -98,7 +98,7 @@ type pair struct {
 }
 
 func (f *forwarder) run(conn *spdystream.Connection, leave func(error)) {
-	if conn == nil { // the client has got a response
+	if conn == nil { // the client has got a response or is gone
 		return
 	}
 	go f.pod.watch(f.ctx, leave)

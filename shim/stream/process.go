@@ -30,7 +30,7 @@ const (
 	inspectTime  = 5 * time.Second  // limit of an inspection, because a hanging engine must not block output for minutes
 	startLimit   = time.Minute      // limit for the engine to start a process that has a timeout
 	visibleTime  = time.Second      // how long the engine takes to notice that a process is gone
-	statusTime   = 10 * time.Second // how long to ask the engine for an exit status
+	statusTime   = 10 * time.Second // how long to repeat failed requests for an exit status
 	killTime     = 10 * time.Second // for a process tree to end
 	// drainTime is how long the output of a dead process may be silent before it ends. The engine itself ends the
 	// stream earlier, after 2 s.

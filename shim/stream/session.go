@@ -37,7 +37,7 @@ func (want wanted) check() error {
 type ends struct {
 	stdin          io.Reader                         // nil: no input
 	stdout, stderr io.Writer                         // nil: discarded
-	resize         <-chan remotecommand.TerminalSize // nil: no terminal
+	resize         <-chan remotecommand.TerminalSize // nil: no terminal, or a protocol without sizes
 	detached       *atomic.Bool                      // nil: cannot be detached
 	running        func()                            // called when the process runs; may be nil
 }
