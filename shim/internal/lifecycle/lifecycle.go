@@ -36,7 +36,7 @@ type Holder int
 const (
 	Foreign Holder = iota // a different container, for example of an older sandbox; it keeps the name
 	Stale                 // left unstarted by an earlier request; it is removed
-	InUse                 // the same container, already started: a conflict
+	InUse                 // the same container, already started or created by a request in flight: a conflict
 )
 
 // Create recovers from a name conflict, because kubelets repeat requests whose response they did not receive.
