@@ -80,8 +80,9 @@ func (g *Generator) Container(in ContainerInput) (*runtimeapi.ContainerConfig, e
 
 func LogPath(name string, attempt uint32) string { return fmt.Sprintf("%s/%d.log", name, attempt) }
 
-// containerAnnotations returns the annotations that allow a container to be killed without its manifest, like the
-// kubelet's newContainerAnnotations.
+// containerAnnotations returns a container's hash, its restart count, and the parts of the manifest that are needed to
+// kill the container and to read its termination message without the manifest, like the kubelet's
+// newContainerAnnotations.
 func containerAnnotations(p *v1.Pod, c *v1.Container, restarts int) (map[string]string, error) {
 	out := map[string]string{
 		pod.HashAnnotation:          pod.FormatHash(pod.ContainerHash(c)),

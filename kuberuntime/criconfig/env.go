@@ -189,8 +189,8 @@ func formatMap(m map[string]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// Resource returns the value of a resourceFieldRef, rounded up to the divisor. If neither the container nor the pod has
-// a limit, the value is the capacity of the host.
+// Resource returns the value of a resourceFieldRef in units of the divisor, rounded up. If neither the container nor
+// the pod limits CPU, memory or ephemeral storage, the limit is the capacity of the host. A missing request is 0.
 func Resource(p *v1.Pod, c *v1.Container, host Host, ref *v1.ResourceFieldSelector) (string, error) {
 	if c == nil {
 		return "", fmt.Errorf("no container %s", ref.ContainerName)

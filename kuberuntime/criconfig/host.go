@@ -94,7 +94,8 @@ func hostDNS() dnsConfig {
 	return dns
 }
 
-// hostIPs returns the source addresses of packets to other hosts: IPv4 first, then IPv6.
+// hostIPs returns the source addresses of packets to other hosts: IPv4 first, then IPv6. Without a route to other
+// hosts, it returns 127.0.0.1.
 func hostIPs() []string {
 	var out []string
 	for _, target := range []string{"192.0.2.1:9", "[2001:db8::1]:9"} {

@@ -16,9 +16,9 @@ const (
 	swapMaxFile  = "memory.swap.max"
 )
 
-// limitMemory sets the swap limit and the OOM group of a container. When a container is out of memory, the kernel kills
-// all of its processes, unless the host has SingleProcessOOMKill. With cgroup v1, swap is limited only together with
-// memory.
+// limitMemory sets the swap limit and the OOM group of a container. With cgroup v2, the kernel kills all processes of a
+// container that is out of memory, unless the host has SingleProcessOOMKill. cgroup v1 has no OOM group and limits swap
+// only together with memory.
 func limitMemory(r *runtimeapi.LinuxContainerResources, p *v1.Pod, c *v1.Container, host Host) {
 	if !host.CgroupV2 {
 		if host.SwapControl {
@@ -35,8 +35,9 @@ func limitMemory(r *runtimeapi.LinuxContainerResources, p *v1.Pod, c *v1.Contain
 	}
 }
 
-// swap returns the swap limit of a container in bytes. With LimitedSwap, a Burstable container that requests less than
-// its limit gets swap in proportion to its share of the host's memory. Critical pods do not swap.
+// swap returns the swap limit of a container in bytes, or 0 for a container that must not swap. With LimitedSwap, a
+// Burstable container swaps if its memory request is set and differs from its limit. It gets the same share of the
+// host's swap as it requests of the host's memory. Critical pods do not swap.
 func swap(p *v1.Pod, c *v1.Container, host Host) int64 {
 	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
 	critical := strings.HasPrefix(p.Spec.PriorityClassName, "system-")

@@ -144,7 +144,8 @@ func (d dnsConfig) onlyLoopback() bool {
 }
 
 // podDNS returns a pod's resolver configuration, or nil for the runtime's default, like the kubelet's GetPodDNS.
-// Without a cluster DNS, ClusterFirst means the host's resolver, as in a kubelet without clusterDNS.
+// crishim has no cluster DNS: ClusterFirst means the host's resolver, as in a kubelet without clusterDNS. If the host
+// has only loopback servers, a pod with its own network does not get them.
 func podDNS(p *v1.Pod, host dnsConfig) *runtimeapi.DNSConfig {
 	dns := host
 	if p.Spec.DNSPolicy == v1.DNSNone {
@@ -217,7 +218,7 @@ func HostsFile(p *v1.Pod, host Host, podIPs []string) string {
 	return out.String()
 }
 
-// hostname returns the pod's host name: spec.hostname, else the truncated pod name.
+// hostname returns the pod's host name: spec.hostnameOverride, else spec.hostname, else the truncated pod name.
 func hostname(p *v1.Pod) string {
 	const longest = 63
 	name := p.Name

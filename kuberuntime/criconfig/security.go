@@ -140,7 +140,8 @@ func namespaces(p *v1.Pod) *runtimeapi.NamespaceOption {
 	return out
 }
 
-// seccomp returns RuntimeDefault for a nil profile, as with the kubelet's seccompDefault.
+// seccomp returns RuntimeDefault for a nil profile, as with the kubelet's seccompDefault. A privileged container with a
+// nil profile is unconfined.
 func (g *Generator) seccomp(p *v1.SeccompProfile, privileged bool) *runtimeapi.SecurityProfile {
 	if p != nil {
 		return profile(string(p.Type), filepath.Join(g.Dirs.Seccomp(), ptr.Deref(p.LocalhostProfile, "")))
@@ -151,7 +152,8 @@ func (g *Generator) seccomp(p *v1.SeccompProfile, privileged bool) *runtimeapi.S
 	return profile("RuntimeDefault", "")
 }
 
-// appArmor returns nil for a nil profile. The runtime then uses its default profile.
+// appArmor returns nil for a nil profile. The runtime then uses its default profile. A privileged container with a nil
+// profile is unconfined.
 func appArmor(p *v1.AppArmorProfile, privileged bool) *runtimeapi.SecurityProfile {
 	if p != nil {
 		return profile(string(p.Type), ptr.Deref(p.LocalhostProfile, ""))
