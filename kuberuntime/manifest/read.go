@@ -27,7 +27,7 @@ import (
 // MaxSize limits the bytes of an input after alias expansion.
 const MaxSize = 16 << 20
 
-// maxObjects limits the documents and list items of an input.
+// maxObjects limits the documents and list items of an input, and the pods that Options.Replicas adds.
 const maxObjects = 10_000
 
 // File is the content of a manifest file. Standard input has the name "-".

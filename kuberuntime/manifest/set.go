@@ -26,7 +26,7 @@ import (
 type Source struct {
 	File     string // "-" for standard input
 	Document int    // from 1, including empty documents
-	Path     string // items[3] inside a List
+	Path     string // items[3] inside a List, spec.template for the pod of a workload
 }
 
 type Pod struct {
@@ -41,15 +41,15 @@ type Set struct {
 	ConfigMaps     map[string]*v1.ConfigMap
 	Secrets        map[string]*v1.Secret
 	RuntimeClasses map[string]*RuntimeClass
-	Warnings       []string // parts of the input that have no effect here
+	Warnings       []string // messages to the user, such as parts of the input that have no effect here
 
 	options  Options
 	claims   map[string]bool // claims that the input defines, also by volumeClaimTemplates; the keys are "namespace/name"
 	noSecret []string        // pull secrets that are not in the input
 }
 
-// add reads a file. It skips the file if the total size of the input exceeds MaxSize, and stops at the object that
-// exceeds maxObjects.
+// add reads a file. If the total size of the input exceeds MaxSize, it skips the file. It stops at the object that
+// exceeds maxObjects. Both are problems of the input.
 func (p *parser) add(file string, data []byte) {
 	if err := p.size.Take(int64(len(data))); err != nil {
 		p.problem(Source{File: file}, "", err.Error())

@@ -181,7 +181,8 @@ func (w *Workload) pod(ordinal int) *v1.Pod {
 	return one
 }
 
-// replicate adds the second and further pods of workloads. It returns the workloads whose replicas field is ignored.
+// replicate adds the second and further pods of workloads, up to Options.Replicas. If that option is 0, replicate
+// returns the workloads with another number of replicas than 1.
 func (p *parser) replicate() (scaled []string) {
 	for _, first := range slices.Clone(p.Pods) {
 		w := first.Workload
@@ -217,7 +218,8 @@ func (p *parser) checkClaim(src Source, path string, spec *v1.PersistentVolumeCl
 	}
 }
 
-// placeClaims annotates a pod with the directory of its claims.
+// placeClaims annotates a pod with the parent directory of its claims. It also defines the claims of a StatefulSet's
+// pod, so that validate finds them.
 func (p *parser) placeClaims(of Pod) {
 	if of.Workload != nil {
 		for _, template := range of.Workload.claims {
