@@ -48,8 +48,8 @@ const FileAnnotation = "crishim.io/sync.file"
 // BackoffLimitAnnotation has a Job's backoffLimit: how often containers of the pod may restart before the pod fails.
 const BackoffLimitAnnotation = "crishim.io/job.backoff-limit"
 
-// PodRestartsAnnotation has the number of times that all containers of the pod were restarted together before a
-// container was created.
+// PodRestartsAnnotation has the number of times that all containers of the pod were restarted together in their sandbox
+// before a container was created.
 const PodRestartsAnnotation = "crishim.io/pod-restarts"
 
 // VolumeDirAnnotation names the parent directory of the pod's claims. A claim has the subdirectory NAMESPACE/NAME.
@@ -57,15 +57,16 @@ const VolumeDirAnnotation = "crishim.io/volume-dir"
 
 // Dirs are the host directories of the pod runtime.
 type Dirs struct {
-	Root string // volumes, termination messages, hosts files: Root/pods/UID
-	Logs string // the kubelet's /var/log/pods
+	Root string // volumes, termination messages, hosts files: Root/pods/UID; also claims, seccomp profiles and locks
+	Logs string // logs of all pods; for root the kubelet's /var/log/pods
 	// LegacyLogs is the kubelet's /var/log/containers with a link for each log, or empty
 	// for no links.
 	LegacyLogs string
 }
 
-// DefaultDirs returns the kubelet's log directories and /var/lib/crishim for root, and directories in
-// the user's home for others. CRISHIM_ROOT and CRISHIM_LOGS override them.
+// DefaultDirs returns the kubelet's log directories and /var/lib/crishim for root, and directories in XDG_DATA_HOME or
+// the user's home for others. CRISHIM_ROOT overrides Root and moves Logs below it. CRISHIM_LOGS overrides Logs.
+// LegacyLogs is set only if Logs is the default for root.
 func DefaultDirs(lookupEnv func(string) (string, bool)) Dirs {
 	d := Dirs{Root: "/var/lib/crishim", Logs: "/var/log/pods", LegacyLogs: "/var/log/containers"}
 	if os.Geteuid() != 0 {
@@ -211,7 +212,7 @@ func (c *ContainerStatus) Running() bool {
 	return c != nil && c.State == runtimeapi.ContainerState_CONTAINER_RUNNING
 }
 
-// Paused reports whether the container is paused, according to the runtime's annotation.
+// Paused reports whether the container is paused. Only crishim's dockershim tells this, in an annotation.
 func (c *ContainerStatus) Paused() bool {
 	return c.Running() && c.Annotations[kube.AnnotationPaused] != ""
 }
