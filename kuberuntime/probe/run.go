@@ -133,8 +133,8 @@ func grpcHealth(ctx context.Context, address string, service *string) error {
 	return nil
 }
 
-// setHeaders sets the manifest's headers, and defaults User-Agent and Accept to the kubelet's. An empty value
-// in the manifest drops the header.
+// setHeaders sets the manifest's headers, and defaults User-Agent and Accept to the kubelet's. An empty User-Agent or
+// Accept in the manifest drops the header. Any other empty header is sent.
 func setHeaders(req *http.Request, agent string, headers []v1.HTTPHeader) {
 	for _, h := range headers {
 		if strings.EqualFold(h.Name, "Host") {
