@@ -264,7 +264,8 @@ func linkNames(root *os.Root, fresh string, want files) error {
 	return nil
 }
 
-// same reports whether the volume already has exactly the wanted files.
+// same reports whether the current data directory has exactly the wanted files. It compares names, content and modes.
+// It does not compare the group, because a pod with another fsGroup has another uid and other volumes.
 func same(root *os.Root, want files, mode fs.FileMode, group *int64) bool {
 	name, err := root.Readlink(dataLink)
 	if err != nil {

@@ -45,7 +45,8 @@ func (m *Maker) Mounts(p *v1.Pod, c *v1.Container, made map[string]Made, expand 
 	return out, nil
 }
 
-// PlanMounts returns the mounts that Mounts would return, with unexpanded sub paths.
+// PlanMounts returns the mounts that Mounts would return, but without expanding sub paths, bind-mounting them, or
+// resolving images: a sub path is joined to the path of its volume, and an image has the reference in the manifest.
 func PlanMounts(c *v1.Container, made map[string]Made) []*runtimeapi.Mount {
 	var out []*runtimeapi.Mount
 	for i := range c.VolumeMounts {
@@ -211,7 +212,7 @@ func openBeneath(volume, sub string) (int, error) {
 			if link, err = filepath.Rel(base, link); err != nil {
 				return -1, err
 			}
-			back(1) // an absolute link starts at the top of the volume, and must not lead out of it
+			back(1) // link is now relative to the top of the volume; outside targets begin with ".." and are refused
 		}
 		rest = append(strings.Split(link, "/"), rest...)
 	}

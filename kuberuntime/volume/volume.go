@@ -273,7 +273,8 @@ func (m *Maker) tmpfsSize(p *v1.Pod, e *v1.EmptyDirVolumeSource) int64 {
 	return slices.Min(limits)
 }
 
-// podMemory returns the memory limit of a pod or of all its containers together, or 0 if a container has no limit.
+// podMemory returns the memory limit of a pod. If the pod itself has no limit, podMemory returns the largest sum of the
+// limits of containers that run at the same time, or 0 if a container has no limit.
 func podMemory(p *v1.Pod) int64 {
 	if p.Spec.Resources != nil && !p.Spec.Resources.Limits.Memory().IsZero() {
 		return p.Spec.Resources.Limits.Memory().Value()
