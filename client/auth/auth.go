@@ -1,7 +1,8 @@
 // Package auth finds the credentials for a registry: in docker's DOCKER_AUTH_CONFIG and config.json, with credential
 // helpers, in podman's auth.json, or by the kubelet's credential plugins. [Lookup] is the main entry point.
 //
-// The package does not store or print credentials, and its errors never contain any.
+// The package does not write credentials to disk or print them, and its errors never contain any. Answers of plugins
+// are cached in memory.
 package auth
 
 import (

@@ -37,8 +37,8 @@ const (
 // pluginVersions are the versions of both API groups. All fields used here are the same in each.
 var pluginVersions = []string{"v1", "v1beta1", "v1alpha1"}
 
-// Plugins are the kubelet's exec credential providers: programs that print the credentials of a registry. A nil
-// *Plugins has no providers.
+// Plugins are the kubelet's exec credential providers: programs that print the credentials of a registry. Lookup skips
+// a nil *Plugins.
 type Plugins struct {
 	dir     string
 	plugins []plugin
@@ -145,7 +145,7 @@ func isPluginVersion(group, apiVersion string) bool {
 	return ok && slices.Contains(pluginVersions, version)
 }
 
-// validate checks an entry by the kubelet's rules.
+// validate checks an entry by the kubelet's rules. It also refuses tokenAttributes, which need an API server.
 func (p *plugin) validate(dir string) error {
 	switch {
 	case p.Name == "" || p.Name == "." || p.Name == ".." || strings.ContainsAny(p.Name, "/ "):
@@ -281,8 +281,9 @@ func (ps *Plugins) run(ctx context.Context, p *plugin, image string) (*pluginAns
 }
 
 // MatchesImage reports whether a keyring entry matches an image, by the rules of the kubelet's URLsMatch: each wildcard
-// in the host matches within one dot-separated part, the port is equal, and the path is a prefix. The image must be a
-// full name, such as docker.io/library/busybox.
+// in the host matches within one dot-separated part, the port is equal, and the path is a prefix. Unlike in the
+// kubelet, the prefix ends at a slash: example.com/a does not match example.com/ab. The image must be a full name, such
+// as docker.io/library/busybox.
 func MatchesImage(entry, image string) bool {
 	e, err := parseRegistry(entry)
 	if err != nil {
