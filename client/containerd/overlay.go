@@ -61,7 +61,8 @@ func (s *Store) Overlay(ctx context.Context, info map[string]string) (o Overlay,
 	return o, nil
 }
 
-// Open opens a regular file of a stopped container. A path that does not exist returns fs.ErrNotExist.
+// Open opens a regular file of a stopped container. A path that does not exist returns fs.ErrNotExist. Paths at or
+// below the container's mounts are refused, because their files are not in the directories.
 func (o Overlay) Open(name string) (*os.File, error) {
 	return overlay.Layers(append([]string{o.Upper}, o.Lower...)).Open(name, o.Mounts...)
 }

@@ -117,7 +117,8 @@ func (s *Store) readContent(ctx context.Context, g *graph) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	snapshotters := []string{"overlayfs"} // containers without an image use the default snapshotter
+	// If the image of a container was removed, labels no longer name its snapshotter, which is usually the default.
+	snapshotters := []string{"overlayfs"}
 	return snapshotters, each(list.Recv, func(m *content.ListContentResponse) {
 		for _, info := range m.GetInfo() {
 			var refs []string
