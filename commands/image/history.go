@@ -117,7 +117,8 @@ func (c *imageConfig) steps(sizes func() []int64) (steps []output.HistoryEntry) 
 	return steps
 }
 
-// layerSizes returns the sizes of unpacked layers, or nil.
+// layerSizes asks containerd for the sizes of unpacked layers. The size of an unknown layer is -1. layerSizes returns
+// nil for other runtimes.
 func layerSizes(ctx context.Context, conn *client.Conn, diffIDs []digest.Digest) []int64 {
 	store, ok := containerd.Open(ctx, conn.ImageClientConn())
 	if !ok {

@@ -41,7 +41,8 @@ func NewImages(in *cli.Invocation) *cli.Verb {
 
 func (o *imagesOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	words := c.Args().Slice()
-	if len(words) > 0 && !in.Compat { // docker's subcommands of image
+	// As in docker, `image ls` lists images. For docker's other subcommands of image, the error names crishim's verb.
+	if len(words) > 0 && !in.Compat {
 		switch word, rest := words[0], words[1:]; word {
 		case "ls", "list":
 			words = rest

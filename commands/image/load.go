@@ -125,9 +125,10 @@ func (o *loadOptions) load(ctx context.Context, printer *cli.Printer, conn *clie
 	return to.load(ctx, archive.Images)
 }
 
-// refuse returns an error for an image that CRI would not list, because it is for another platform, unless --platform
-// asks for it. It also returns an error for the name of an image that the runtime needs. --force replaces such an image,
-// except the images of crishim itself.
+// refuse returns an error for an image that is for another platform than containerd's, because CRI would not list it;
+// --platform permits it. refuse also returns an error for a name that the runtime has for another image, if that image
+// is pinned or is the sandbox image, because the runtime needs it; --force permits it. refuse always returns an error
+// for the names of crishim's own images.
 func (o *loadOptions) refuse(ctx context.Context, conn *client.Conn, to store, images []imagefile.Image) error {
 	var own []v1.Platform // nil: any
 	if s, ok := to.(containerdStore); ok {

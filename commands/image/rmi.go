@@ -107,7 +107,7 @@ func (o *rmiOptions) run(ctx context.Context, printer *cli.Printer, conn *client
 				}
 			}
 			names := names(i)
-			if len(names) > 1 && !o.All { // --all and --prune have listed the images already
+			if len(names) > 1 && !o.All { // Batch has already printed all names of the images of --all and --prune
 				printer.Warn("image %s has %d names, all go: %s", cli.Quote(i.Ref), len(names), strings.Join(names, ", "))
 			}
 			_, err := conn.Image.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: i.Object.GetId()}})
@@ -131,7 +131,7 @@ func (o *rmiOptions) run(ctx context.Context, printer *cli.Printer, conn *client
 // chosenImages are the images to remove.
 type chosenImages struct {
 	images []cli.ImageTarget
-	use    *kuberuntime.ImageUse // when images were used, for --prune
+	use    *kuberuntime.ImageUse // images that containers, image volumes or sandboxes use; nil without --prune
 	usage  *disk.Images
 }
 
