@@ -84,14 +84,14 @@ type nodeDisk struct {
 	conn    *client.Conn
 	dirs    pod.Dirs
 	runtime string
-	remote  string // why the files are not on this host; "" if they are
+	remote  string // why crishim cannot see the files: they are on another host, or crishim is in a container; "" if it can
 	failed  []error
 
 	parts      *disk.Images
 	pods       map[string]string       // names of pods by uid
 	containers []*runtimeapi.Container // containers of pods
 
-	reclaimable map[string][]string // paths that gc would remove, by kind
+	reclaimable map[string][]string // paths, and ids of containers and sandboxes, that gc would remove, by kind
 }
 
 // note returns the text for an unknown figure. A runtime that does not implement the call is not a failure.
@@ -189,7 +189,8 @@ func (n *nodeDisk) ofImages() output.DiskUse {
 	return u
 }
 
-// totals sums the known sizes of the objects.
+// totals counts all objects and the active objects, and sums the known sizes. If some sizes are unknown, the sums are
+// lower bounds. If all sizes are unknown, the sums stay nil.
 func totals(u *output.DiskUse) {
 	count, active, unknown := len(u.Objects), 0, 0
 	var size, frees output.DiskSize
@@ -276,7 +277,7 @@ func (n *nodeDisk) ofContainers() output.DiskUse {
 	return u
 }
 
-// elsewhere returns a type whose files are on another host.
+// elsewhere returns a type without sizes, because crishim does not see its files. The note is n.remote.
 func (n *nodeDisk) elsewhere(name string) output.DiskUse {
 	return output.DiskUse{Type: name, Note: n.remote}
 }

@@ -56,8 +56,8 @@ func probedEndpoints(ctx context.Context, printer *cli.Printer, connector *cli.C
 	return rows, failed
 }
 
-// networkOfNewPods returns a text about the network of new pods. For an engine, it is the network of the embedded
-// dockershim. For a CRI runtime, it is the network in the runtime's status.
+// networkOfNewPods returns a text about the network of new pods: for an engine the network of the embedded dockershim,
+// for `crishim serve` the network in its status. For other CRI runtimes the text is empty.
 func networkOfNewPods(ctx context.Context, printer *cli.Printer, a client.Candidate, options client.Options, embedded shim.Options) string {
 	plugin := embedded.Network.Plugin
 	if a.Kind != client.KindEngine {

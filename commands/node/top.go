@@ -49,7 +49,7 @@ func NewTop(in *cli.Invocation) *cli.Verb {
 const leastEvery = 100 * time.Millisecond
 
 func (o *topOptions) check(in *cli.Invocation, c *urfave.Context) error {
-	if c.Args().Len() > 1 { // as in `kubectl top pod NAME`
+	if c.Args().Len() > 1 { // kubectl has `top pod NAME`: the hint names the verbs for it
 		return &cli.UsageError{Text: "top takes one namespace at most, got " + cli.Quote(strings.Join(c.Args().Slice(), " ")),
 			Next: "`crishim statsp` shows what pods use, `crishim exec CONTAINER ps` the processes of a container"}
 	}

@@ -31,7 +31,8 @@ func (s *search) byPID(ctx context.Context, pid int) (output.Owner, error) {
 	return row, nil
 }
 
-// owner finds the owner of a process by its control group, and returns notes about it.
+// owner finds the owner of a process by its control group: a container, a pod, a systemd unit, the kernel or the host.
+// It also returns notes about the process.
 func (s *search) owner(ctx context.Context, p hostproc.Process) (row output.Owner, notes []string) {
 	row = output.Owner{PID: p.PID, Command: p.Command, Cgroup: p.Group.Path}
 	if p.State == "Z" {
