@@ -79,7 +79,8 @@ func (o *podsOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 }
 
 // list lists the pods. If columns need the containers, it lists them concurrently and then adds the details that columns
-// need.
+// need. It then also adds pods of sync and apply without a sandbox, and invalid manifests, unless --last or --latest is
+// given.
 func (o *podsOptions) list(ctx context.Context, printer *cli.Printer, conn *client.Conn) (pods []*runtimeapi.PodSandbox, err error) {
 	needs := output.PodNeeds(o.view.Options)
 	var containers *runtimeapi.ListContainersResponse

@@ -164,7 +164,9 @@ func portsOf(ctx context.Context, conn *client.Conn, pod string) (known []contai
 	for _, c := range res.GetContainers() {
 		var list []containerPort
 		text := c.GetAnnotations()[kube.AnnotationPorts]
-		if c.GetPodSandboxId() != pod || json.Unmarshal([]byte(text), &list) != nil { // another tool wrote the annotation
+		// Some runtimes ignore the filter. A container without ports has no annotation, and an annotation that is not
+		// valid is from another tool.
+		if c.GetPodSandboxId() != pod || json.Unmarshal([]byte(text), &list) != nil {
 			continue
 		}
 		known = append(known, slices.DeleteFunc(list, func(p containerPort) bool { return p.ContainerPort == 0 })...)
