@@ -39,7 +39,7 @@ type Report struct {
 	Containers []message
 	Images     []message
 	Events     []Event
-	Host       map[string]string            // contents of hostFigures, by path
+	Host       map[string]string            // contents of hostFigures by path, and the free space of dataDirs as "df PATH"
 	Config     map[string]map[string]string // values of configKeys, by file and key
 
 	Files []File `json:"-"` // logs, and configuration files with --keep-config

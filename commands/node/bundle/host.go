@@ -39,7 +39,8 @@ var hostFigures = []string{
 	"/sys/fs/cgroup/*.slice/memory.events", "/sys/fs/cgroup/*.slice/memory.current", "/sys/fs/cgroup/*.slice/pids.current",
 }
 
-// read reads the existing regular files of the host.
+// read reads the files of the host that match the patterns, and skips missing files. After any other failure, such as a
+// directory or a file that is larger than logBytes, it reads the remaining files and then returns the error.
 func (m Machine) read(patterns []string, add func(path string, text []byte)) (failed error) {
 	for _, pattern := range patterns {
 		paths, err := filepath.Glob(filepath.Join("/", m.Root, pattern))
