@@ -189,8 +189,8 @@ func skipped(check, detail string) output.Finding {
 	return output.Finding{State: output.FindingSkipped, Check: check, Detail: detail}
 }
 
-// Endpoints turns the resolver's candidates into findings. It skips missing sockets that the user did not choose: a node
-// usually has one runtime.
+// Endpoints turns the candidates of client.Discover into findings. It skips missing and untried endpoints unless Chosen
+// is set: a node usually has one runtime.
 func Endpoints(attempts []client.Candidate) []output.Finding {
 	var out []output.Finding
 	for _, a := range attempts {
