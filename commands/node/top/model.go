@@ -23,7 +23,7 @@ type Options struct {
 	Runtime string        // name for the title
 	Every   time.Duration // time between two samples; 0: depends on the CPU time of a sample
 	Sort    string        // one of Orders; "" is the first
-	// Run runs a verb and writes its output, for a terminal of the given width unless it is 0.
+	// Run runs a verb and writes its output: for a terminal of the given width, or as plain text if the width is 0.
 	Run func(ctx context.Context, out io.Writer, width int, args ...string) error
 	// Session returns a verb that takes over the terminal.
 	Session func(args ...string) tea.ExecCommand

@@ -57,7 +57,8 @@ func (n *nodeUsage) addDisk(directory string) {
 	n.DiskUsed = n.DiskTotal - int64(fs.Bavail)*fs.Bsize // space reserved for root counts as used, as in doctor and the kubelet
 }
 
-// line describes the node, shortened to the width.
+// line describes the node. For a narrow terminal it uses shorter forms and omits figures. It does not truncate the
+// line.
 func (n nodeUsage) line(width int) string {
 	var parts []string
 	wide := width >= 120

@@ -225,7 +225,9 @@ func (m *Model) pressInPage(k tea.KeyPressMsg) (cmd tea.Cmd) {
 	return cmd
 }
 
-// next moves to the next line that has the text, or with a step of -1 to the previous. It returns a note for the user.
+// next moves to the next line that contains the search text, or with a step of -1 to the previous, and wraps around.
+// With a step of 0 it marks the found line again. If no line contains the text, it ends the search and returns a note
+// for the user.
 func (p *page) next(step int) string {
 	if p.search == "" {
 		return ""

@@ -238,7 +238,8 @@ func environment(lookup func(string) (string, bool)) (all []string) {
 	return all
 }
 
-// verbs runs command lines whose output is shown on a page.
+// verbs returns a function that runs a command line without input, for a page or for an action such as stop. A width of
+// 0 means that the output is not a terminal.
 func verbs(in *cli.Invocation, conn *client.Conn) func(context.Context, io.Writer, int, ...string) error {
 	return func(ctx context.Context, out io.Writer, width int, args ...string) error {
 		var errs bytes.Buffer

@@ -236,7 +236,7 @@ type history struct {
 	seen  bool
 }
 
-// point is one sample of a plot.
+// point is one sample of a row, with a value for each of its plots.
 type point struct {
 	at                     time.Time
 	cpu, memory, net, disk float32

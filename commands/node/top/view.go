@@ -324,7 +324,7 @@ func (m *Model) plots() []string {
 	return lines
 }
 
-// lastLine returns the question, the last result, or the keys.
+// lastLine returns the filter or search that the user types, the question, the last result, or the keys.
 func (m *Model) lastLine() string {
 	switch {
 	case m.typing == aFilter:
@@ -377,7 +377,7 @@ func known[N int64 | float64](n N) *N {
 // fit truncates a line.
 func fit(text string, width int) string { return ansi.Truncate(text, width, "…") }
 
-// pad pads a cell to the width of its column.
+// pad truncates or pads a cell to the width of its column. left aligns the text to the left.
 func pad(text string, width int, left bool) string {
 	text = fit(text, width)
 	space := strings.Repeat(" ", max(width-ansi.StringWidth(text), 0))
