@@ -76,7 +76,8 @@ func (p *packer) dir(file, name string) error {
 	return nil
 }
 
-// regular copies as many bytes as the header announces: the file may grow or shrink.
+// regular copies as many bytes as the header announces. It ignores bytes that are appended meanwhile, and fails if the
+// file shrinks.
 func (p *packer) regular(file, name string) error {
 	f, info, err := p.open(file, fs.FileMode.IsRegular)
 	if err != nil {

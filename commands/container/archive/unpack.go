@@ -21,7 +21,7 @@ import (
 	"github.com/crishim/crishim/internal/bounded"
 )
 
-// Options are the options of [Pack] and [Unpack].
+// Options are the options of [Pack] and [Unpack]. Pack ignores Strip, Name and Directory.
 type Options struct {
 	// Strip drops the first part of every entry's name.
 	Strip bool
@@ -261,8 +261,8 @@ func (u *unpacker) copy(f *os.File, name string, body io.Reader, size int64) err
 	return f.Truncate(size)
 }
 
-// replaceable returns an error for directories and devices. A copy to /dev/null, for example, would remove the device for
-// the whole machine.
+// replaceable returns an error for directories, devices, pipes and sockets. A copy to /dev/null, for example, would
+// remove the device for the whole machine.
 func (u *unpacker) replaceable(name string) error {
 	info, err := u.root.Lstat(name)
 	switch {
@@ -296,8 +296,8 @@ func (u *unpacker) own(name string, h *tar.Header) error {
 	return u.root.Lchown(name, uid, gid)
 }
 
-// finish sets the attributes of the directories, the deepest first. It runs last, because a read-only mode would prevent
-// writes into a directory.
+// finish sets the attributes of the directories in reverse order, because an archive lists a directory before its
+// contents. It runs last, because a read-only mode would prevent writes into a directory.
 func (u *unpacker) finish() error {
 	for i := len(u.dirs) - 1; i >= 0; i-- {
 		if err := u.attributes(u.dirs[i], u.dirs[i].Name); err != nil {
