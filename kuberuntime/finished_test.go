@@ -2,9 +2,11 @@ package kuberuntime
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -61,6 +63,27 @@ func (f *fixture) started() string {
 		}
 	}
 	return fmt.Sprint(n)
+}
+
+// TestChangedSandboxOfANeverPod: the pod is stopped without a new sandbox, and its events have the reason.
+func TestChangedSandboxOfANeverPod(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p, set := parse(t, `
+  restartPolicy: Never
+  containers: [{name: main, image: "busybox:1"}]
+`)
+	ctx := deadline(t)
+	if _, err := f.Up(ctx, p, set, false); err != nil {
+		t.Fatal(err)
+	}
+	p.Spec.HostNetwork = true
+	if _, err := f.Up(ctx, p, set, false); err != nil && !errors.Is(err, ErrPodFailed) {
+		t.Fatal(err)
+	}
+	if !slices.Contains(f.reasons(), EventSandboxChanged) || !isDead(f.status(t, p)) || len(f.status(t, p).Sandboxes) != 1 {
+		t.Errorf("got events %q and status %+v", f.reasons(), f.status(t, p))
+	}
 }
 
 // TestFinishedPodsStayFinished: sync and apply do not run a finished pod again after the runtime has lost its

@@ -151,7 +151,7 @@ func (s *syncing) kill(ctx context.Context) error {
 		}
 		if s.status.Sandbox() != nil {
 			reason := EventKilling
-			if s.actions.CreateSandbox {
+			if s.actions.SandboxChanged {
 				reason = EventSandboxChanged
 			}
 			s.m.event(s.pod, "", reason, "the pod is stopped: %s", s.actions.SandboxReason)

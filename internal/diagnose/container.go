@@ -404,7 +404,7 @@ func (x explainer) stoppedByRuntime(f *Finding, c *v1.Container, s *pod.Containe
 }
 
 // sandboxChanged returns the newest SandboxChanged event in the minute before a container was stopped, or nil. The pod
-// runtime emits this event when it replaces the sandbox.
+// runtime emits this event when the sandbox no longer fits.
 func (x explainer) sandboxChanged(stopped time.Time) *kuberuntime.Event {
 	for i, e := range slices.Backward(x.p.Events) {
 		if e.Reason == kuberuntime.EventSandboxChanged && !e.Time.After(stopped) && stopped.Sub(e.Time) < time.Minute {

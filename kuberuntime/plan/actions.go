@@ -66,8 +66,10 @@ type Actions struct {
 	SandboxID     string // the sandbox to keep or to replace
 	Attempt       uint32
 	SandboxReason string // why the sandbox is created or killed
-	Restarts      int    // how often all containers were restarted together in the sandbox
-	Kill          []Kill
+	// SandboxChanged reports that the sandbox no longer fits. It is replaced, unless no container would start in the new one.
+	SandboxChanged bool
+	Restarts       int // how often all containers were restarted together in the sandbox
+	Kill           []Kill
 	// Indexes into the container lists of the manifest.
 	StartInit, StartEphemeral, Start []int
 }
@@ -201,7 +203,7 @@ func sandboxChanged(p *v1.Pod, s *pod.Status) *Actions {
 	default:
 		return a
 	}
-	a.KillPod, a.CreateSandbox = true, true
+	a.KillPod, a.CreateSandbox, a.SandboxChanged = true, true, true
 	a.Attempt++
 	return a
 }
