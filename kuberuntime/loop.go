@@ -27,7 +27,7 @@ type LoopOptions struct {
 	// Manifests are the options for reading the manifests of Dir.
 	Manifests manifest.Options
 	// Problem is called when a problem begins or its text changes, and with nil when it ends. The subject is the
-	// directory, the manifests, the runtime, its network, a periodic task, or a pod whose name another pod has.
+	// directory, the manifests, the names of pods, the runtime, its network, or a periodic task.
 	Problem func(what string, err error)
 	GC      GCPolicy
 	Images  ImagePolicy
@@ -328,7 +328,7 @@ func (l *Loop) recordLive(pods []*pod.Pod) {
 	l.live.Store(&live)
 }
 
-// reportWarnings reports parts of manifests that have no effect.
+// reportWarnings reports the warnings about manifests, such as parts without effect.
 func (l *Loop) reportWarnings() {
 	var all error
 	for _, text := range l.directory.warnings {

@@ -110,8 +110,8 @@ func (o *syncOptions) run(ctx context.Context, printer *cli.Printer, connector *
 		return err
 	}
 	defer r.close()
-	// Problem receives problems of the directory, the runtime and periodic tasks, and pods whose name another pod has. Other
-	// problems of pods are events.
+	// Problem receives problems of the directory, the runtime and periodic tasks, and taken names of pods. Other problems of
+	// pods are events.
 	o.loop.Problem = func(what string, err error) {
 		now := printer.Now().Format(time.TimeOnly)
 		if err == nil {

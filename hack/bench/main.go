@@ -178,7 +178,7 @@ func rhythmInTurn(ctx context.Context, seconds int, endpoint string) error {
 		if second%10 != 0 {
 			return nil
 		}
-		// The engine answers at its next reading, which it takes once a second.
+		// Engine 20.10 answers at its next reading, which it takes once a second, also with one-shot.
 		var all errgroup.Group
 		for _, c := range listed {
 			all.Go(func() error {

@@ -52,7 +52,7 @@ func (s *Service) ownerOf(annotations map[string]string) (string, error) {
 	return s.users.owner, nil
 }
 
-// create creates the engine container. If a concurrent request has created the same container, create returns that one.
+// create creates the engine container. If a concurrent request has created the same container, create fails.
 // A container that was never started is left over from an earlier request and is replaced. The same name in an older
 // sandbox is no conflict.
 func (s *Service) create(ctx context.Context, r *runtimeapi.CreateContainerRequest, same *inFlight) (string, error) {
