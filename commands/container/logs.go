@@ -27,7 +27,7 @@ import (
 
 type logsOptions struct {
 	targets                      []string
-	filter                       cli.Filter // chooses further containers; In also applies to targets
+	filter                       cli.Filter // chooses containers instead of targets; In also applies to targets
 	attempt                      *uint32
 	previous, reopen, timestamps bool
 	allContainers                bool // targets are pods
@@ -122,7 +122,7 @@ func (o *logsOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	}
 	if o.filter.Given() {
 		if len(o.targets) > 0 {
-			return cli.Usagef("--selector takes no arguments, got %s", cli.Quote(o.targets[0]))
+			return cli.Usagef("--selector and --label take no arguments, got %s", cli.Quote(o.targets[0]))
 		}
 		o.filter.All = true
 		if o.filter.In.Container != "" {

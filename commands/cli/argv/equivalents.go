@@ -74,6 +74,7 @@ var FlagHints = map[string]string{
 	"A":                 "all namespaces are shown unless `--namespace` is given",
 	"c":                 "name the container as POD/CONTAINER: `crishim VERB POD/CONTAINER`",
 	"container":         "name the container as POD/CONTAINER: `crishim VERB POD/CONTAINER`",
+	"dump n":            "`crishim dump --tail N` adds N lines of each log",
 	"n":                 "name it with its namespace: `crishim VERB NAMESPACE/POD` or NAMESPACE/POD/CONTAINER",
 	"namespace":         "name it with its namespace: `crishim VERB NAMESPACE/POD` or NAMESPACE/POD/CONTAINER",
 	"context":           "crishim talks to a runtime: `crishim -r ENDPOINT VERB` chooses it",
