@@ -217,7 +217,11 @@ func (x explainer) startFailure(c plan.ContainerView, e *kuberuntime.Event) Find
 		f.Next = []string{"crishim pull " + shellwords.Quote(image)}
 		f.Evidence = append(f.Evidence, pullMeaning[f.Code]...)
 		if f.Code == codeImageRefused {
-			f.Next = append(f.Next, "docker login "+shellwords.Quote(registryOf(image)))
+			login := []string{"docker", "login"}
+			if host := registryOf(image); host != "" {
+				login = append(login, host)
+			}
+			f.Next = append(f.Next, shellwords.Quote(login...))
 		}
 	case e.Waiting == "CreateContainerConfigError":
 		f.Code = codeConfigError
