@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/api"
+	"github.com/crishim/crishim/internal/shellwords"
 )
 
 // Want selects an attempt of a container, or a sandbox of a pod.
@@ -63,7 +64,7 @@ func (c *Conn) FindContainer(ctx context.Context, q Query) (*runtimeapi.Containe
 	if status.Code(err) == codes.NotFound && q.Container == "" && c.isOutsidePods(ctx, q.Ref) {
 		return nil, &Error{
 			Code: codes.NotFound, text: fmt.Sprintf("container %q is Docker's own and in no pod: it is not Kubernetes'", q.Ref),
-			hint: fmt.Sprintf("docker's verbs are for it, such as `docker exec %s` and `docker logs %[1]s`", clean(q.Ref)),
+			hint: fmt.Sprintf("docker's verbs are for it, such as `docker exec %s` and `docker logs %[1]s`", shellwords.Quote(clean(q.Ref))),
 		}
 	}
 	return found.container, withSkipped(err, c.runtime.skipped())

@@ -36,9 +36,10 @@ func (s *snapshot) notFound(kind objectKind, q Query) error {
 	ref := q.Ref
 	hint := fmt.Sprintf("`crishim %s` lists them", kind.list)
 	if pods := s.podsFor(kind, ref); len(pods) > 0 {
-		hint = fmt.Sprintf("%s is a pod, and has none: `crishim describe %[1]s` shows why", q.pod())
+		pod := shellwords.Quote(q.pod())
+		hint = fmt.Sprintf("%s is a pod, and has none: `crishim describe %s` shows why", q.pod(), pod)
 		if slices.ContainsFunc(s.containers, func(o object) bool { return o.container.GetPodSandboxId() == pods[0].id }) {
-			hint = fmt.Sprintf("%s is a pod; `crishim ps -a --pod %[1]s` lists its containers", q.pod())
+			hint = fmt.Sprintf("%s is a pod; `crishim ps -a --pod %s` lists its containers", q.pod(), pod)
 		}
 	} else if best := suggest.Closest(ref, s.referencesLike(kind, ref)); best != "" {
 		hint = fmt.Sprintf("did you mean %s? %s", clean(best), hint)
@@ -57,7 +58,7 @@ func IsKindOfKubernetes(word string) bool { return slices.Contains(kindsOfKubern
 func (s *snapshot) noContainerIn(q Query) error {
 	hint := "`crishim pods` lists pods"
 	if len(s.podsFor(containerKind, q.Ref)) > 0 {
-		hint = fmt.Sprintf("`crishim ps -a --pod %s` lists its containers", q.pod())
+		hint = fmt.Sprintf("`crishim ps -a --pod %s` lists its containers", shellwords.Quote(q.pod()))
 	}
 	return &Error{Code: codes.NotFound, text: fmt.Sprintf("there is no container %q in a pod %q", q.Container, q.Ref), hint: hint}
 }
@@ -105,7 +106,7 @@ func (s *snapshot) ambiguous(kind objectKind, q Query, found []object) error {
 	pods := s.podsFor(kind, q.Ref)
 	elsewhere := func(o object) bool { return o.container.GetPodSandboxId() != pods[0].id }
 	if q.ContainerFlag && q.Container == "" && len(pods) > 0 && !slices.ContainsFunc(found, elsewhere) {
-		hint = fmt.Sprintf("add -c %s, or %s", clean(found[0].name), hint)
+		hint = fmt.Sprintf("add -c %s, or %s", shellwords.Quote(clean(found[0].name)), hint)
 	}
 	return &Error{
 		Code: codes.FailedPrecondition, text: fmt.Sprintf("%q is ambiguous: %d %ss match:", q.Ref, len(found), kind.name),

@@ -24,6 +24,7 @@ import (
 	"github.com/crishim/crishim/commands"
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/shellwords"
 )
 
 const usage = `Run crishim on nodes of the cluster.
@@ -131,7 +132,7 @@ func (o *options) read(flags *pflag.FlagSet, args []string) (line []string, err 
 		kind, name, slash := strings.Cut(arg, "/")
 		switch {
 		case !slash:
-			return nil, cli.WithHint(fmt.Errorf("%q stands in front of --", arg), "kubectl crishim --node NODE -- %s", strings.Join(flags.Args(), " "))
+			return nil, cli.WithHint(fmt.Errorf("%q stands in front of --", arg), "kubectl crishim --node NODE -- %s", shellwords.Quote(flags.Args()...))
 		case !slices.Contains([]string{"pod", "pods", "po"}, kind) || name == "" || o.pod != "":
 			return nil, fmt.Errorf("%q: one pod is named, as pod/NAME", arg)
 		}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crishim/crishim/internal/shellwords"
 )
 
 // outputFile is a file that appears at its path when it is complete. Until then it has no name, so that a killed
@@ -57,7 +59,7 @@ func WriteOutput(out io.Writer, path string, write func(io.Writer) error) error 
 // socket is refused, because it may belong to another user. A user writes to a pipe with "-" and a redirection.
 func createOutput(path string) (*outputFile, error) {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink {
-		return nil, WithHint(fmt.Errorf("%s is there and is no regular file", path), "- writes to standard output, which the shell can redirect: `-o - >%s`", path)
+		return nil, WithHint(fmt.Errorf("%s is there and is no regular file", path), "- writes to standard output, which the shell can redirect: `-o - >%s`", shellwords.Quote(path))
 	}
 	dir := filepath.Dir(path)
 	if fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600); err == nil {

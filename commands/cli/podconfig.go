@@ -22,6 +22,7 @@ import (
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/commands/cli/crifile"
 	"github.com/crishim/crishim/internal/bounded"
+	"github.com/crishim/crishim/internal/shellwords"
 	"github.com/crishim/crishim/kuberuntime"
 	"github.com/crishim/crishim/kuberuntime/criconfig"
 	"github.com/crishim/crishim/kuberuntime/pod"
@@ -207,7 +208,7 @@ func readMessage(stdin io.Reader, path string, m proto.Message) (name string, do
 		return name, doc, err
 	}
 	if docs, _ := crifile.Parse(name, text); slices.ContainsFunc(docs, func(d crifile.Document) bool { return d.Has("apiVersion") && d.Has("kind") }) {
-		return name, doc, inputError{WithHint(fmt.Errorf("%s: is a Kubernetes manifest, not a configuration of the CRI", name), "`crishim apply %s` runs its pods", path)}
+		return name, doc, inputError{WithHint(fmt.Errorf("%s: is a Kubernetes manifest, not a configuration of the CRI", name), "`crishim apply %s` runs its pods", shellwords.Quote(path))}
 	}
 	if doc, err = crifile.ParseOne(name, text); err == nil {
 		err = doc.Decode(m)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/crishim/crishim/client"
 	"github.com/crishim/crishim/client/stream"
+	"github.com/crishim/crishim/output"
 )
 
 // SessionOptions has the options of exec and attach.
@@ -103,7 +104,7 @@ func NoteDetach(err error, s stream.Streams, what string) error {
 		out = s.Out
 	}
 	if s.Out != nil {
-		fmt.Fprintf(out, "\r\ndetached; %s\n", what)
+		fmt.Fprintf(out, "\r\ndetached; %s\n", output.Sanitize(what))
 	}
 	if err == stream.ErrDetached { //nolint:errorlint // nothing else must be lost
 		return nil

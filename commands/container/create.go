@@ -56,7 +56,7 @@ func (o *createOptions) check(in *cli.Invocation, c *urfave.Context) (err error)
 	o.podRef = c.Args().First()
 	if o.container, o.attempt, err = cli.ReadContainerFile(in.In, c.Args().Get(1)); err != nil {
 		if _, missing := os.Stat(c.Args().Get(1)); errors.Is(missing, fs.ErrNotExist) && c.Args().Get(1) != "-" && !in.Compat { // the argument may be an image, as in docker create
-			err = cli.WithHint(err, "from an image: `crishim run -d --pod %s IMAGE`, or `crishim run -d IMAGE` in a pod of its own", o.podRef)
+			err = cli.WithHint(err, "from an image: `crishim run -d --pod %s IMAGE`, or `crishim run -d IMAGE` in a pod of its own", shellwords.Quote(o.podRef))
 		}
 		return err
 	}

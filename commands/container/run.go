@@ -238,7 +238,7 @@ func (r *runner) detached(err error) error {
 	if pod := r.pod.GetMetadata().GetName(); pod != name {
 		name = pod + "/" + name
 	}
-	goesOn := fmt.Sprintf("%s goes on: `crishim attach -it %s` returns to it", name, name)
+	goesOn := fmt.Sprintf("%s goes on: `crishim attach -it %s` returns to it", name, shellwords.Quote(name))
 	if r.remove {
 		goesOn += ", and --rm no longer applies"
 	}

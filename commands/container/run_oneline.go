@@ -19,6 +19,7 @@ import (
 
 	"github.com/crishim/crishim/commands/cli"
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/shellwords"
 	"github.com/crishim/crishim/kuberuntime"
 )
 
@@ -164,7 +165,7 @@ func parseVolume(text string) (*runtimeapi.Mount, error) {
 		return nil, errors.New("must be HOST-PATH:CONTAINER-PATH[:ro]")
 	}
 	if !strings.ContainsRune(parts[0], '/') && parts[0] != "." && parts[0] != ".." {
-		return nil, cli.WithHint(errors.New("there are no named volumes here: the first part is a path on the host"), "`-v ./%s` is a directory in the current directory", text)
+		return nil, cli.WithHint(errors.New("there are no named volumes here: the first part is a path on the host"), "`-v %s` is a directory in the current directory", shellwords.Quote("./"+text))
 	}
 	host, err := filepath.Abs(parts[0])
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/crishim/crishim/internal/imagefile"
 	"github.com/crishim/crishim/internal/imageref"
 	"github.com/crishim/crishim/internal/kube"
+	"github.com/crishim/crishim/internal/shellwords"
 	"github.com/crishim/crishim/kuberuntime"
 )
 
@@ -56,7 +57,7 @@ func NewLoad(in *cli.Invocation) *cli.Verb {
 
 func (o *loadOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	if c.Args().Present() && o.input == "" {
-		return cli.WithHint(cli.Usagef("load takes no arguments, got %s", cli.Quote(c.Args().First())), "`crishim load -i %s`", c.Args().First())
+		return cli.WithHint(cli.Usagef("load takes no arguments, got %s", cli.Quote(c.Args().First())), "`crishim load -i %s`", shellwords.Quote(c.Args().First()))
 	}
 	if err := cli.ArgCount(c, 0, 0); err != nil {
 		return err
@@ -150,7 +151,7 @@ func (o *loadOptions) refuse(ctx context.Context, conn *client.Conn, to store, i
 		}
 		if !image.RunsOn(own) && o.platforms.want == nil {
 			has := image.Best().Platform
-			return cli.WithHint(fmt.Errorf("%s is for %s, and the runtime's platform is %s", title, has, own[0]), "`--platform %s` stores it nevertheless", has)
+			return cli.WithHint(fmt.Errorf("%s is for %s, and the runtime's platform is %s", title, has, own[0]), "`--platform %s` stores it nevertheless", shellwords.Quote(fmt.Sprint(has)))
 		}
 		if err := cli.Each(image.Names, func(name string) error {
 			if err := ownName(name); err != nil {

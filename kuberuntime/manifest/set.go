@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/crishim/crishim/internal/lazyregexp"
+	"github.com/crishim/crishim/internal/shellwords"
 )
 
 // Source is the place of an object in the input.
@@ -242,7 +243,7 @@ func (p *parser) addValue(src Source, value any) {
 		p.problem(src, "apiVersion", fmt.Sprintf("invalid %q: must begin with %q for a %s", version, group, kind))
 	case kind == "Kustomization":
 		p.problem(src, "kind", "a Kustomization is not applied by itself")
-		p.problems[len(p.problems)-1].hint = fmt.Sprintf("`kubectl kustomize %s | crishim apply -f -`", filepath.Dir(src.File))
+		p.problems[len(p.problems)-1].hint = fmt.Sprintf("`kubectl kustomize %s | crishim apply -f -`", shellwords.Quote(filepath.Dir(src.File)))
 	case !known:
 		p.problem(src, "kind", kind+" is not supported; crishim runs Pod, Deployment, ReplicaSet, StatefulSet, DaemonSet, Job and CronJob documents")
 	case version != wanted:
@@ -258,15 +259,15 @@ func (p *parser) addValue(src Source, value any) {
 // configuration.
 func kindHint(file, version string, object map[string]any) string {
 	if filepath.Base(file) == "Chart.yaml" {
-		return fmt.Sprintf("this is a chart: `helm template %s | crishim apply -f -`", filepath.Dir(file))
+		return fmt.Sprintf("this is a chart: `helm template %s | crishim apply -f -`", shellwords.Quote(filepath.Dir(file)))
 	}
 	if _, named := object["metadata"].(map[string]any); !named || version != "" {
 		return ""
 	}
 	if _, image := object["image"].(map[string]any); image {
-		return fmt.Sprintf("this is a container's configuration of the CRI: `crishim create POD %s`", file)
+		return fmt.Sprintf("this is a container's configuration of the CRI: `crishim create POD %s`", shellwords.Quote(file))
 	}
-	return fmt.Sprintf("this is a pod's configuration of the CRI: `crishim runp %s`", file)
+	return fmt.Sprintf("this is a pod's configuration of the CRI: `crishim runp %s`", shellwords.Quote(file))
 }
 
 var kinds = map[string]string{
