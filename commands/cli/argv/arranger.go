@@ -13,8 +13,10 @@ type arranger struct {
 	verb                 string
 	global, local        Flags
 	globals, flags, rest []string
-	compat               bool // accept only flags and arguments that crictl accepts
-	files                Files
+	// compat selects crictl's rules: no forms of docker or kubectl, no flags after the target, and -n means --last. Flags
+	// that only crishim has are still accepted.
+	compat bool
+	files  Files
 }
 
 // flag parses the flag at the start of args: a flag of the verb, or the long form of a global flag.

@@ -35,7 +35,8 @@ func (a *arranger) commandAlone() bool {
 var execFilters = []string{"name", "namespace", "state", "label", "selector", "latest", "last", "pod", "image"}
 
 // commandPart sorts the words after the target into flags of the verb and the command. After the target, flags need a
-// following "--". exec and debug accept flags there without "--", because their commands never start with a dash.
+// following "--". exec and debug also accept trailing flags, because their commands never start with a dash. All words
+// are the command if flags name the target, if "--" stands before the target, and with crictl's rules.
 func (a *arranger) commandPart(before, behind []string, ended bool) error {
 	if a.compat || a.commandAlone() || len(behind) == 0 || !IsFlag(behind[0]) || ended && behind[0] != "--" {
 		if a.compat && a.verb == "exec" && len(behind) > 0 && behind[0] == "--" {
@@ -49,7 +50,7 @@ func (a *arranger) commandPart(before, behind []string, ended bool) error {
 	if err != nil {
 		return err
 	}
-	if a.verb == "run" && a.commandAlone() { // kubectl's run NAME --image IMAGE
+	if a.verb == "run" && a.commandAlone() { // refuses kubectl's run NAME --image IMAGE
 		return &UsageError{Text: fmt.Sprintf("run: with --image all arguments are the command, and %s stands before it", strconv.Quote(target)),
 			Next: fmt.Sprintf("`crishim run --name %s IMAGE` names the container", shellwords.Quote(target))}
 	}
@@ -60,7 +61,8 @@ func (a *arranger) commandPart(before, behind []string, ended bool) error {
 	return nil
 }
 
-// flagsBehind parses the flags between the target and "--", and returns the other words.
+// flagsBehind parses the flags after the target, up to "--" or the end. It returns "--" with the words after it. Any
+// other word before "--" is an error.
 func (a *arranger) flagsBehind(before, behind []string) (words []string, err error) {
 	words = behind
 	for len(words) > 0 && words[0] != "--" {

@@ -62,11 +62,11 @@ var CommandHints = map[string]string{
 	"status":     "`crishim info` shows the runtime's status, `crishim doctor` checks the node",
 }
 
-// templateHint is the hint for docker's --format, and for -f of docker inspect.
+// templateHint is the hint for docker's --format, and for -f of docker inspect, info and version.
 const templateHint = "`crishim VERB -o go-template=TEMPLATE` or `-o jsonpath=TEMPLATE` prints fields; `-o json` shows their names"
 
-// FlagHints maps a flag to a hint, by the names of verb and flag, or by the flag alone for every verb. VERB in a hint
-// stands for the verb.
+// FlagHints maps a flag to a hint, by the names of verb and flag, or by the flag alone for every verb. "run *" is the hint
+// for all other unknown flags of run. VERB in a hint stands for the verb.
 var FlagHints = map[string]string{
 	"attach sig-proxy":  "`crishim attach` passes no signals: without a terminal they end crishim, and the container keeps running",
 	"all-containers":    "`crishim logs --all-containers POD` takes all of a pod, `crishim ps --pod POD` lists them",

@@ -37,7 +37,7 @@ func (l Line) PassesStatus() bool {
 }
 
 // checkEmpty refuses an empty argument, such as "$ID" of an unset variable. Arguments of a command in a
-// container may be empty.
+// container and the value in "config KEY VALUE" may be empty.
 func (l Line) checkEmpty() error {
 	names := l.Rest
 	switch l.Verb {
