@@ -52,7 +52,8 @@ func encodeValue(field protoreflect.FieldDescriptor, value protoreflect.Value) a
 	return value.Interface()
 }
 
-// Schema returns the JSON schema of the documents that Decode reads into a message.
+// Schema returns the JSON schema of a message's documents in the spelling of Encode. The schema rejects field names in
+// camelCase and quoted integers, which Decode reads.
 func Schema(m protoreflect.MessageDescriptor) any {
 	s := &schema{definitions: map[string]any{}}
 	root := s.reference(m)

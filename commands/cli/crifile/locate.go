@@ -13,9 +13,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// locate finds the first wrong value of a document, because protojson's errors do not name it. The elements of path are
-// field names, map keys and list indexes. problem is an error text that begins with the path. It does not quote the
-// value, which may be a secret in an environment variable. problem is empty if each value is valid by itself.
+// locate finds the first wrong value of a document, because protojson's errors do not name it. It visits fields and map
+// keys in alphabetical order. The elements of path are field names, map keys and list indexes. problem is an error text
+// that begins with the path, or with the path of the message for an unknown field. It does not quote the value, which may
+// be a secret in an environment variable. problem is empty if each value is valid by itself.
 func locate(fields map[string]any, m protoreflect.MessageType) (path []string, problem string) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		value, all := fields[name], m.Descriptor().Fields()
