@@ -19,10 +19,10 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// walkLimit is the maximum number of files that are counted in a directory.
+// walkLimit is the maximum number of files and subdirectories that are counted in a directory.
 const walkLimit = 100_000
 
-// DirSize returns the size of the files in a directory, which need not exist.
+// DirSize returns the disk space of a directory, which need not exist. Above walkLimit the size is a lower bound.
 func DirSize(ctx context.Context, path string) (size output.DiskSize, err error) {
 	sum, err := bounded.Walk(ctx, path, walkLimit)
 	if errors.Is(err, fs.ErrNotExist) {

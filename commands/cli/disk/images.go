@@ -1,5 +1,6 @@
-// Package disk computes the disk usage of a runtime's node and the space that can be reclaimed, for df, rmi --prune
-// and gc. The runtime reports the sizes. Only log files and crishim's own directories are walked, up to a limit.
+// Package disk computes the disk usage of a runtime's node and the space that can be reclaimed, for df, gc and rmi with
+// --all or --prune. The runtime reports the sizes of images and containers. Only the directories of logs and of pods,
+// including a kubelet's pods, are walked, up to a limit.
 package disk
 
 import (
@@ -21,11 +22,13 @@ import (
 type Images struct {
 	sizes   []int64
 	parts   map[string][]int32 // image ids to indices in sizes
-	holders []int              // for each part, the number of images that share it, plus one if a container uses it
+	holders []int              // for each part, the number of images that share it, plus one if containerd's containers do
 	bound   string             // accuracy of sums: AtMost counts a shared layer for each image, AtLeast omits shared layers, "" is exact
-	used    map[string]bool    // ids of images that a container uses, also a container outside of pods
-	came    map[string]time.Time
-	active  map[string]string // ids of containerd's containers to their snapshotters; nil for other runtimes
+	// used has the ids of images that a container of the shim's engine uses, also outside of pods. It is nil for other
+	// runtimes.
+	used   map[string]bool
+	came   map[string]time.Time
+	active map[string]string // ids of containerd's containers to their snapshotters; nil for other runtimes
 }
 
 // ReadImages asks the runtime for the parts of each image. If times is set, it also asks when each image was pulled, for
@@ -39,7 +42,8 @@ func ReadImages(ctx context.Context, conn *client.Conn, list []*runtimeapi.Image
 	return i, nil
 }
 
-// count computes holders. held lists the parts that containers use: removing the images does not free these parts.
+// count computes holders. held lists the parts that containerd's containers use: removing the images does not free these
+// parts.
 func (i *Images) count(held []int32) {
 	i.holders = make([]int, len(i.sizes))
 	for _, parts := range i.parts {
@@ -93,7 +97,8 @@ func ofShim(answer *api.ImageUsageResponse) *Images {
 // Exact reports whether the parts of all images are known.
 func (i *Images) Exact() bool { return i.bound == "" }
 
-// Used reports whether a container of the engine uses the image. CRI may not know the container.
+// Used reports whether a container of the shim's engine uses the image. CRI may not know the container. For other
+// runtimes, Used returns false.
 func (i *Images) Used(id string) bool { return i.used[id] }
 
 // Came returns when an image was last pulled or loaded, with Docker also built or tagged. The second result is false if
@@ -103,7 +108,7 @@ func (i *Images) Came(id string) (time.Time, bool) {
 	return at, known
 }
 
-// Total returns the size of the images, with each part counted once.
+// Total returns the size of the parts that images or containers use, with each part counted once.
 func (i *Images) Total() output.DiskSize {
 	sum := output.DiskSize{Bound: i.bound}
 	for n, size := range i.sizes {
@@ -124,7 +129,8 @@ func (i *Images) Size(id string) (output.DiskSize, bool) {
 	return sum, known && i.Exact()
 }
 
-// Freed returns the disk space that removing these images frees: the parts that no other image and no container uses.
+// Freed returns the disk space that removing these images frees: the parts that no other image uses. With containerd,
+// Freed omits the parts that containers use. With other runtimes, the caller must omit images in use.
 func (i *Images) Freed(ids ...string) output.DiskSize {
 	sum, gone := output.DiskSize{Bound: i.bound}, map[int32]int{}
 	for _, id := range ids {
