@@ -74,7 +74,7 @@ func (d *Display) Add(doing, image string) *Pull {
 	return p
 }
 
-// Report applies a message about the pull.
+// Report applies a message about the pull. If the output is not a terminal, Report writes a line for each finished layer.
 func (p *Pull) Report(m client.PullProgress) {
 	d := p.d
 	d.mu.Lock()
@@ -88,7 +88,7 @@ func (p *Pull) Report(m client.PullProgress) {
 	}
 }
 
-// Close ends the pull.
+// Close removes the pull from the display.
 func (p *Pull) Close() {
 	p.d.mu.Lock()
 	defer p.d.mu.Unlock()
@@ -198,7 +198,8 @@ func (d *Display) draw(lines []string) {
 // this, each pull still has one layer.
 const layersShown = 8
 
-// pull is the state of a pull according to the messages so far. Before the first message it has only the image.
+// pull is the state of a pull according to the messages so far. Before the first message it has only the operation and
+// the image.
 type pull struct {
 	doing  string
 	image  string
