@@ -1,5 +1,6 @@
 // Package bounded reads files up to a limit. A file that a user or a container names may be a device such as /dev/zero,
-// which has no end.
+// which has no end. The package also limits directory walks, copies to a nearly full disk, and the memory or time for
+// untrusted input.
 package bounded
 
 import (
@@ -77,7 +78,8 @@ func OpenFile(path string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// Open opens a regular file that a container may have replaced. It does not follow symbolic links and does not block.
+// Open opens a regular file that a container may have replaced. It does not block and does not follow a symbolic link in
+// the last element of path. It follows symbolic links in directories above.
 func Open(path string) (*os.File, error) { return OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW) }
 
 var errNotRegular = errors.New("not a regular file")
@@ -88,9 +90,10 @@ type WalkSum struct {
 	More  bool   // the limit was reached
 }
 
-// Walk sums the sizes of the files in a directory and counts hard links once. It stays on the file system and ignores
-// files that are removed during the walk. Containers may write to the directory, create any number of files and replace
-// directories by symbolic links. Walk stops after limit files and directories; 0 means no limit.
+// Walk sums the disk space of a directory with its files and subdirectories, and counts hard links once. It stays on the
+// file system. It ignores files that are removed during the walk, and subdirectories that it cannot read. Containers may
+// write to the directory, create any number of files and replace directories by symbolic links. Walk stops after limit
+// files and directories; 0 means no limit.
 func Walk(ctx context.Context, dir string, limit uint64) (sum WalkSum, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -35,8 +35,9 @@ func (d *Disk) Take(f *os.File, n int) error {
 	return err
 }
 
-// room returns the number of bytes that may be written, and an error if n bytes are too many. File systems without an
-// inode limit report 0 inodes in total, or the maximum integer as the number of free inodes.
+// room returns the number of bytes that may be written, at most PerFile for each inode that may be used. It fails if n
+// bytes are too many, or if 1,000 or fewer inodes are free. File systems without an inode limit report 0 inodes in total,
+// or the maximum integer as the number of free inodes.
 func room(st *unix.Statfs_t, n int64) (int64, error) {
 	left := int64(st.Bavail)*int64(st.Bsize) - reserve //nolint:unconvert // the type differs between architectures
 	switch {
