@@ -21,7 +21,7 @@ const poll = 20 * time.Millisecond
 type Lock struct{ File *os.File }
 
 // Try takes a lock and creates its file if needed. It returns nil if the lock is held or its file was just removed.
-// Other users must not be able to open the file, because they could keep it locked.
+// It fails if the file belongs to another user or if others have access to it, because they could keep it locked.
 func Try(path string) (*Lock, error) {
 	f, err := bounded.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW)
 	if err != nil {
