@@ -18,8 +18,8 @@ func Copy(to io.Writer, from io.Reader) error {
 	return err
 }
 
-// Types of control frames. Conn rejects frames of a wrong length. The library reads the fields of the type and ignores
-// the length, so it would read the next frame from the wrong position.
+// Types of control frames. Conn rejects frames of other types and of a wrong length. The library reads the fields of the
+// type and ignores the length, so it would read the next frame from the wrong position.
 const (
 	synStream  = 1 // opens a stream; at least 10 bytes
 	synReply   = 2 // at least 4 bytes
@@ -37,7 +37,7 @@ const (
 
 // Conn is a network connection below SPDY. It limits the memory that the library uses for a peer. The library queues up
 // to 250 unread data frames of up to 16 MiB, so Conn splits frames longer than Size. The library starts a goroutine for
-// each stream id that is not new, so Conn closes the connection on such an id.
+// each stream id that is not new, so Read fails on such an id, which ends all streams of the connection.
 type Conn struct {
 	net.Conn
 	from io.Reader
