@@ -29,7 +29,7 @@ func (g Group) ID() string {
 	return g.IDs[0]
 }
 
-// ContainerOf returns the id of the outermost container in a cgroup path, or "".
+// ContainerOf returns the id of the outermost container in a cgroup path, or "" for no container and for a monitor.
 func ContainerOf(path string) string { return parsePath(path).ID() }
 
 // parseGroup parses /proc/PID/cgroup of cgroup v1, v2 or both. It returns the most informative hierarchy; all are the
@@ -130,7 +130,8 @@ func (g Group) upTo(id string) string {
 	return ""
 }
 
-// SameContainer reports whether two processes are in the same cgroup of a container.
+// SameContainer reports whether two processes are in the cgroup of the container with this id, or in cgroups below it.
+// The paths must be equal down to the id, because a user can create a cgroup of the same name elsewhere.
 func (g Group) SameContainer(other Group, id string) bool {
 	return g.upTo(id) != "" && g.upTo(id) == other.upTo(id)
 }

@@ -23,7 +23,7 @@ type Process struct {
 	Thread  int    // the requested thread, if it is not the main thread
 	Command string // name, chosen by the process itself
 	State   string // R, S, D, Z, ...
-	Inner   int    // pid in the innermost namespace, if that is not the current one; else 0
+	Inner   int    // pid in the innermost namespace; 0 if that is the current one or Thread is set
 	Kernel  bool   // kernel thread
 	Group   Group
 }
@@ -80,8 +80,8 @@ func statusField(status []byte, name string) string {
 	return strings.TrimSpace(line)
 }
 
-// Argument returns the value of a flag on the command line of a process, "" without it. The process can change its
-// command line.
+// Argument returns the word after a flag on the command line of a process, "" without it. It ignores FLAG=VALUE. The
+// process can change its command line.
 func (p Process) Argument(flag string) string {
 	text, err := os.ReadFile(path(p.PID, "cmdline"))
 	args := strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")

@@ -36,7 +36,8 @@ func Networks(all []Process) (networks map[uint64][]Process, denied bool) {
 	return networks, denied
 }
 
-// Listeners lists the sockets on a port in all network namespaces. An empty protocol means tcp and udp.
+// Listeners lists the sockets on a port in the network namespaces that are keys of networks. It looks for their holders
+// among the processes in networks. An empty protocol means tcp and udp.
 func Listeners(networks map[uint64][]Process, port uint16, protocol string) ([]Listener, error) {
 	var found []Listener
 	for network, members := range networks {
