@@ -129,17 +129,17 @@ func write(dir string, want files, mode fs.FileMode, group *int64) (err error) {
 		return err
 	}
 	defer root.Close()
-	if same(root, want, mode, group) {
-		return nil
+	current, err := root.Readlink(dataLink)
+	if err != nil || !same(root, current, want, mode, group) {
+		current = dataPrefix + rand.Text()
+		if err := fill(root, current, want, mode, group); err != nil {
+			return errors.Join(err, root.RemoveAll(current))
+		}
+		if err := swap(root, current); err != nil {
+			return err
+		}
 	}
-	fresh := dataPrefix + rand.Text()
-	if err := fill(root, fresh, want, mode, group); err != nil {
-		return errors.Join(err, root.RemoveAll(fresh))
-	}
-	if err := swap(root, fresh); err != nil {
-		return err
-	}
-	return linkNames(root, fresh, want)
+	return linkNames(root, current, want) // also after an earlier call that ended between its steps
 }
 
 func fill(root *os.Root, name string, want files, mode fs.FileMode, group *int64) error {
@@ -237,7 +237,7 @@ func swap(root *os.Root, target string) error {
 
 // linkNames creates the missing links to the files of a volume. It removes links to files that no longer exist, and the
 // data directories of earlier calls, complete or not.
-func linkNames(root *os.Root, fresh string, want files) error {
+func linkNames(root *os.Root, current string, want files) error {
 	tops := map[string]bool{}
 	for name := range want {
 		top, _, _ := strings.Cut(name, "/")
@@ -249,7 +249,7 @@ func linkNames(root *os.Root, fresh string, want files) error {
 	}
 	for _, entry := range entries {
 		name := entry.Name()
-		if strings.HasPrefix(name, dataPrefix) && name != fresh || !strings.HasPrefix(name, "..") && !tops[name] {
+		if strings.HasPrefix(name, dataPrefix) && name != current || !strings.HasPrefix(name, "..") && !tops[name] {
 			if err := root.RemoveAll(name); err != nil {
 				return err
 			}
@@ -264,13 +264,9 @@ func linkNames(root *os.Root, fresh string, want files) error {
 	return nil
 }
 
-// same reports whether the current data directory has exactly the wanted files. It compares names, content and modes.
+// same reports whether a data directory has exactly the wanted files. It compares names, content and modes.
 // It does not compare the group, because a pod with another fsGroup has another uid and other volumes.
-func same(root *os.Root, want files, mode fs.FileMode, group *int64) bool {
-	name, err := root.Readlink(dataLink)
-	if err != nil {
-		return false
-	}
+func same(root *os.Root, name string, want files, mode fs.FileMode, group *int64) bool {
 	present, err := root.OpenRoot(name)
 	if err != nil {
 		return false

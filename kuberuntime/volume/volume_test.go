@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -231,6 +233,15 @@ func TestDataVolumeChangedFromInside(t *testing.T) {
 		if err != nil || string(text) != "outside" {
 			t.Fatalf("%s: the file outside: got %q, %v", name, text, err)
 		}
+	}
+	if err := os.Remove(filepath.Join(dir, "b")); err != nil { // as if the process had ended before linkNames
+		t.Fatal(err)
+	}
+	if _, err := m.Setup(p, set); err != nil {
+		t.Fatal(err)
+	}
+	if names := slices.Sorted(maps.Keys(contents(t, dir))); !slices.Equal(names, []string{"a", "b", "c"}) {
+		t.Errorf("after a missing link: got %q", names)
 	}
 	entries, err := filepath.Glob(filepath.Join(dir, dataPrefix+"*"))
 	if err != nil || len(entries) != 1 {
