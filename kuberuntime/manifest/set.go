@@ -141,9 +141,15 @@ func (s expandedSizes) of(n *yamlv3.Node) (int64, error) {
 	return size, nil
 }
 
-// checkEnd refuses text after an object in braces, because the decoder ignores it.
+// endMarkers begin lines that may start or end a YAML document without being a separator of split.
+var endMarkers = lazyregexp.New(`(?m)^(---|\.\.\.)`)
+
+// checkEnd refuses text after the first object of a document, because the decoder ignores it. Text can follow an object
+// in braces, a "---" with content on its line, or "...".
 func checkEnd(data []byte) error {
-	if data = bytes.TrimSpace(data); len(data) == 0 || data[0] != '{' || json.Valid(data) {
+	data = bytes.TrimSpace(data)
+	inBraces := len(data) > 0 && data[0] == '{' && !json.Valid(data)
+	if !inBraces && !endMarkers.MatchString(string(data)) {
 		return nil
 	}
 	dec := yamlv3.NewDecoder(bytes.NewReader(data))
