@@ -169,9 +169,6 @@ func defaultPullPolicy(image string) v1.PullPolicy {
 	if err != nil {
 		return v1.PullIfNotPresent
 	}
-	if _, digested := named.(reference.Digested); digested {
-		return v1.PullIfNotPresent
-	}
 	if tagged, ok := reference.TagNameOnly(named).(reference.Tagged); ok && tagged.Tag() == "latest" {
 		return v1.PullAlways
 	}

@@ -94,7 +94,8 @@ func TestDefaultPullPolicy(t *testing.T) {
 		"busybox:latest":           v1.PullAlways,
 		"busybox:1":                v1.PullIfNotPresent,
 		"localhost:5000/x/busybox": v1.PullAlways,
-		"busybox@sha256:" + strings.Repeat("a", 64): v1.PullIfNotPresent,
+		"busybox@sha256:" + strings.Repeat("a", 64):        v1.PullIfNotPresent,
+		"busybox:latest@sha256:" + strings.Repeat("a", 64): v1.PullAlways,
 		"Not An Image": v1.PullIfNotPresent,
 	} {
 		if got := defaultPullPolicy(image); got != want {
