@@ -143,7 +143,9 @@ func (s *Service) copied(ctx context.Context, r *api.CopyContainerRequest) (stri
 	}
 	config, host := *m.Detail.Config, *m.Detail.HostConfig
 	if r.GetImage() != "" {
-		s.dropImageDefaults(ctx, &config, m.Detail.Image)
+		if err := s.dropImageDefaults(ctx, &config, m.Detail.Image); err != nil {
+			return "", err
+		}
 	}
 	config.Labels = state.EncodeContainer(own, state.ImageLabels(img))
 	config.Image, config.Entrypoint, config.Cmd = img.ID, r.GetCommand(), nil
@@ -159,15 +161,19 @@ func (s *Service) copied(ctx context.Context, r *api.CopyContainerRequest) (stri
 	return created.ID, err
 }
 
-func (s *Service) dropImageDefaults(ctx context.Context, config *container.Config, ref string) {
+func (s *Service) dropImageDefaults(ctx context.Context, config *container.Config, ref string) error {
 	img, err := s.inspectImage(ctx, ref)
-	if err != nil || img.Config == nil {
-		return // the image is gone
+	if errdefs.IsNotFound(err) || err == nil && img.Config == nil {
+		return nil // the image was removed
+	}
+	if err != nil {
+		return err
 	}
 	config.Env = slices.DeleteFunc(slices.Clone(config.Env), func(v string) bool { return slices.Contains(img.Config.Env, v) })
 	if config.WorkingDir == img.Config.WorkingDir {
 		config.WorkingDir = ""
 	}
+	return nil
 }
 
 // withoutKubelets removes the labels or annotations by which kubelets find their containers.

@@ -63,6 +63,24 @@ func TestTemporaryContainersAreNoted(t *testing.T) {
 	}
 }
 
+// TestCopyWithAnImageThatCannotBeInspected: otherwise the copy would get the environment of the original's image.
+func TestCopyWithAnImageThatCannotBeInspected(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	id := f.create(t, nil)
+	calls := 0
+	f.engine.Fail("ImageInspect", func(context.Context) error {
+		if calls++; calls == 1 { // the copy's image
+			return nil
+		}
+		return errdefs.ErrUnavailable
+	})
+	_, err := f.Copy(t.Context(), &api.CopyContainerRequest{ContainerId: id, PodSandboxId: f.sandbox, Name: "copy", Command: []string{"sh"}, Image: testImage})
+	if !errdefs.IsUnavailable(err) {
+		t.Errorf("got %v, want the engine's error", err)
+	}
+}
+
 func TestNamesThatNoCopyHas(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
