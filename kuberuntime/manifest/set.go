@@ -80,7 +80,7 @@ var mergeKey = lazyregexp.New(`(?m)(^|[\s{,])<<\s*:`)
 
 // decodeDocument decodes YAML or JSON into maps, lists and scalars. Numbers stay exact.
 func (p *parser) decodeDocument(data []byte) (any, error) {
-	hasMerges := mergeKey.MatchString(string(data))
+	original, hasMerges := data, mergeKey.MatchString(string(data))
 	if hasMerges || bytes.IndexByte(data, '&') >= 0 && bytes.IndexByte(data, '*') >= 0 && !json.Valid(data) {
 		var root yamlv3.Node
 		if err := yamlv3.Unmarshal(data, &root); err != nil {
@@ -104,7 +104,7 @@ func (p *parser) decodeDocument(data []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkEnd(data); err != nil {
+	if err := checkEnd(original); err != nil {
 		return nil, err
 	}
 	dec := json.NewDecoder(bytes.NewReader(text))
@@ -141,15 +141,23 @@ func (s expandedSizes) of(n *yamlv3.Node) (int64, error) {
 	return size, nil
 }
 
-// endMarkers begin lines that may start or end a YAML document without being a separator of split.
-var endMarkers = lazyregexp.New(`(?m)^(---|\.\.\.)`)
+// markers begin lines that may start or end a YAML document without being a separator of split.
+var markers = lazyregexp.New(`(?m)(^|\r)(---|\.\.\.)`)
 
 // checkEnd refuses text after the first object of a document, because the decoder ignores it. Text can follow an object
 // in braces, a "---" with content on its line, or "...".
 func checkEnd(data []byte) error {
-	data = bytes.TrimSpace(data)
-	inBraces := len(data) > 0 && data[0] == '{' && !json.Valid(data)
-	if !inBraces && !endMarkers.MatchString(string(data)) {
+	end := 0
+	for line := range bytes.Lines(data) {
+		if bytes.Equal(bytes.TrimSpace(line), []byte("...")) && line[0] == '.' && isBlank(data[end:]) {
+			data = data[:end]
+			break
+		}
+		end += len(line)
+	}
+	head := bytes.TrimSpace(data)
+	inBraces := len(head) > 0 && head[0] == '{' && !json.Valid(head)
+	if !inBraces && !markers.MatchString(string(data)) {
 		return nil
 	}
 	dec := yamlv3.NewDecoder(bytes.NewReader(data))
