@@ -90,7 +90,7 @@ func (p Pod) State() PodState {
 		s.Word, s.Next = all.word, all.next
 	case all.stopped, ended && all.counted == 0:
 		s.Word = Stopped
-	case all.inits > all.done && !all.initialized:
+	case all.inits > all.done && (all.initializing || !all.initialized):
 		s.Word = fmt.Sprintf("Init:%d/%d", all.done, all.inits)
 	case all.word != "":
 		s.Word = all.word
@@ -108,6 +108,7 @@ type sum struct {
 	word                     string // first container that neither runs nor has completed; a failure takes precedence over waiting
 	next                     time.Time
 	runs, stopped            bool // a main container or sidecar runs; a container ended with the pod
+	initializing             bool // an init container runs, perhaps again after a restart of the pod
 	initialized              bool // a main container was created
 	inits, done              int  // init containers, and how many have completed or, for sidecars, run
 	ready, counted, restarts int
@@ -141,9 +142,11 @@ func (p Pod) sum(ended bool) (all sum) {
 		}
 		word, with := c.Word(), ended && c.endedWithPod()
 		switch {
-		case word == Completed && plainInit:
+		case word == Completed && c.Init:
 			all.done++
-		case word == Completed, plainInit && (word == Running || word == created):
+		case word == Completed:
+		case plainInit && (word == Running || word == created):
+			all.initializing = true
 		case word == Running:
 			all.runs = true
 			if c.Sidecar {
