@@ -26,22 +26,23 @@ import (
 
 const (
 	maxUserFile  = 1 << 20 // maximum size in bytes, because the image's author controls the file
-	maxUserCache = 256     // images and containers; a full cache is cleared
+	maxUserCache = 256     // images, and as many containers; a full cache is cleared
 )
 
-// userFiles caches /etc/passwd and /etc/group of images, by the image's id. Copies from a container that has run are
-// cached by the container's id, because it may have changed them.
+// userFiles caches /etc/passwd and /etc/group of images. Copies from a container are cached for this container alone,
+// because it may have changed them.
 type userFiles struct {
 	engine Engine
 	owner  string
-	mu     sync.Mutex // guards known
-	known  map[string]userPair
+	mu     sync.Mutex // guards the maps
+	images map[string]userPair
+	copies map[string]userPair // by container
 }
 
 type userPair struct{ passwd, group []byte }
 
 func (u *userFiles) ofImage(ctx context.Context, i image.InspectResponse) (passwd, group []byte, err error) {
-	return u.read(i.ID, layerDirs(i.GraphDriver), i.ID, func() (pair userPair, err error) {
+	return u.read(&u.images, i.ID, i.ID, layerDirs(i.GraphDriver), func() (pair userPair, err error) {
 		err = inImage(ctx, u.engine, u.owner, i.ID, func(id string) error {
 			pair, err = u.copy(ctx, id)
 			return err
@@ -52,35 +53,37 @@ func (u *userFiles) ofImage(ctx context.Context, i image.InspectResponse) (passw
 
 // ofContainer returns the files of a container's image, or the container's own if the layers cannot be read here.
 func (u *userFiles) ofContainer(ctx context.Context, c container.InspectResponse) (passwd, group []byte, err error) {
-	return u.read(c.Image, lowerDirs(c.GraphDriver), c.ID, func() (userPair, error) { return u.copy(ctx, c.ID) })
+	return u.read(&u.copies, c.ID, c.Image, lowerDirs(c.GraphDriver), func() (userPair, error) { return u.copy(ctx, c.ID) })
 }
 
-func (u *userFiles) read(imageID string, dirs []string, copiedFrom string, copyFiles func() (userPair, error)) (passwd, group []byte, err error) {
+// read returns cached files, or reads them from an image's layers. If that is not possible, it caches copies of the files
+// in the given map.
+func (u *userFiles) read(copies *map[string]userPair, id, imageID string, dirs []string, copyFiles func() (userPair, error)) (passwd, group []byte, err error) {
 	u.mu.Lock()
-	pair, ok := u.known[imageID]
+	pair, ok := u.images[imageID]
 	if !ok {
-		pair, ok = u.known[copiedFrom]
+		pair, ok = (*copies)[id]
 	}
 	u.mu.Unlock()
 	if ok {
 		return pair.passwd, pair.group, nil
 	}
+	cache, key := &u.images, imageID
 	if pair.passwd, err = readLayers(dirs, "etc/passwd"); err == nil {
 		pair.group, err = readLayers(dirs, "etc/group")
 	}
-	source := imageID
 	if err != nil {
-		source = copiedFrom
+		cache, key = copies, id
 		if pair, err = copyFiles(); err != nil {
 			return nil, nil, err
 		}
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.known == nil || len(u.known) >= maxUserCache {
-		u.known = map[string]userPair{}
+	if *cache == nil || len(*cache) >= maxUserCache {
+		*cache = map[string]userPair{}
 	}
-	u.known[source] = pair
+	(*cache)[key] = pair
 	return pair.passwd, pair.group, nil
 }
 
