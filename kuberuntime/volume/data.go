@@ -130,13 +130,14 @@ func write(dir string, want files, mode fs.FileMode, group *int64) (err error) {
 	}
 	defer root.Close()
 	current, err := root.Readlink(dataLink)
-	if err != nil || !same(root, current, want, mode, group) {
+	own := strings.HasPrefix(current, dataPrefix) && !strings.Contains(current, "/") // the container may have replaced the link
+	if err != nil || !own || !same(root, current, want, mode, group) {
 		current = dataPrefix + rand.Text()
 		if err := fill(root, current, want, mode, group); err != nil {
 			return errors.Join(err, root.RemoveAll(current))
 		}
 		if err := swap(root, current); err != nil {
-			return err
+			return errors.Join(err, root.RemoveAll(current))
 		}
 	}
 	return linkNames(root, current, want) // also after an earlier call that ended between its steps
@@ -226,11 +227,16 @@ func owned(info fs.FileInfo, bits fs.FileMode) fs.FileMode {
 
 func swap(root *os.Root, target string) error {
 	const tmp = "..data_tmp"
-	if err := root.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := root.RemoveAll(tmp); err != nil {
 		return err
 	}
 	if err := root.Symlink(target, tmp); err != nil {
 		return err
+	}
+	if info, err := root.Lstat(dataLink); err == nil && info.IsDir() {
+		if err := root.RemoveAll(dataLink); err != nil {
+			return err
+		}
 	}
 	return root.Rename(tmp, dataLink)
 }
