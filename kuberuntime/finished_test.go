@@ -2,6 +2,7 @@ package kuberuntime
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -83,6 +84,44 @@ func TestChangedSandboxOfANeverPod(t *testing.T) {
 	}
 	if !slices.Contains(f.reasons(), EventSandboxChanged) || !isDead(f.status(t, p)) || len(f.status(t, p).Sandboxes) != 1 {
 		t.Errorf("got events %q and status %+v", f.reasons(), f.status(t, p))
+	}
+}
+
+// TestSandboxOfAContainerThatCannotBeStopped: the sandbox is stopped nevertheless, which frees its host ports.
+func TestSandboxOfAContainerThatCannotBeStopped(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p, set := parse(t, `
+  containers: [{name: main, image: "busybox:1"}]
+`)
+	ctx := deadline(t)
+	if _, err := f.Up(ctx, p, set, false); err != nil {
+		t.Fatal(err)
+	}
+	stuck := errors.New("the process does not end")
+	f.stub.Fail("StopContainer", stuck)
+	if err := f.killPod(ctx, p, f.status(t, p), nil, nil); err == nil || !strings.Contains(err.Error(), stuck.Error()) {
+		t.Errorf("got %v, want the container's error", err)
+	}
+	if state := f.status(t, p).Sandbox().GetState(); state != runtimeapi.PodSandboxState_SANDBOX_NOTREADY {
+		t.Errorf("the sandbox is %s", state)
+	}
+}
+
+// TestInterruptDuringAHook: the hook has not failed, and the container keeps running.
+func TestInterruptDuringAHook(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p, set := parse(t, `
+  containers: [{name: main, image: "busybox:1", lifecycle: {postStart: {sleep: {seconds: 20}}}}]
+`)
+	ctx, cancel := context.WithTimeout(deadline(t), 2*time.Second)
+	defer cancel()
+	if _, err := f.Up(ctx, p, set, false); err == nil || errors.Is(err, ErrPostStart) {
+		t.Errorf("got %v, want the end of the wait", err)
+	}
+	if reasons := f.reasons(); slices.Contains(reasons, "main "+EventPostStartFailed) || slices.Contains(reasons, "main "+EventKilling) {
+		t.Errorf("got events %q", reasons)
 	}
 }
 

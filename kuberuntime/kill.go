@@ -53,10 +53,11 @@ func (m *Manager) killPod(ctx context.Context, p *v1.Pod, status *pod.Status, gr
 	if p == nil {
 		p = restoredPod(status)
 	}
-	if err := m.killContainers(ctx, p, status, grace, reasons); err != nil {
+	err := m.killContainers(ctx, p, status, grace, reasons)
+	if ctx.Err() != nil {
 		return err
 	}
-	var errs []error
+	errs := []error{err} // a container that cannot be stopped does not keep the sandbox
 	for _, sandbox := range status.Sandboxes {
 		if _, err := m.runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandbox.GetId()}); err != nil {
 			errs = append(errs, fmt.Errorf("stop sandbox %s: %w", shortID(sandbox.GetId()), err))
@@ -194,6 +195,9 @@ func (s *syncing) postStart(ctx context.Context, c *v1.Container, id string) err
 	if err == nil {
 		m.event(s.pod, c.Name, eventPostStart, "postStart hook done")
 		return nil
+	}
+	if ctx.Err() != nil { // crishim ends, and the container keeps running, as when a kubelet ends during a hook
+		return fmt.Errorf("postStart hook: %w", err)
 	}
 	m.reportWaiting(s.pod, c.Name, EventPostStartFailed, ErrPostStart, "postStart hook: %v", err)
 	target := killTarget{

@@ -201,7 +201,7 @@ func OneLine(message string) string {
 
 // startFailure adds to a crash loop's error how the container ended.
 func startFailure(err error, status *pod.Status) error {
-	if waiting, ok := errors.AsType[*WaitingError](err); ok && errors.Is(err, ErrCrashLoopBackOff) {
+	if waiting, ok := errors.AsType[*WaitingError](err); ok && errors.Is(waiting, ErrCrashLoopBackOff) {
 		if c := status.Container(waiting.Container); c.Exited() {
 			return fmt.Errorf("%w: %s", ErrCrashLoopBackOff, describeEnd(c))
 		}

@@ -169,7 +169,7 @@ func TestUpEndsJobsWithSidecars(t *testing.T) {
 			if diff := cmp.Diff([]string{"s2", "s1"}, f.stopped(status)); diff != "" {
 				t.Errorf("stopped: %s", diff)
 			}
-			if reasons := f.reasons(); slices.Contains(reasons, EventSandboxChanged) {
+			if reasons := f.reasons(); slices.Contains(reasons, EventSandboxChanged) || !slices.Contains(reasons, EventKilling) {
 				t.Errorf("the sandbox was not replaced: got events %q", reasons)
 			}
 			before := f.changes()
