@@ -183,7 +183,7 @@ func (v *validator) refused(path *field.Path) {
 	no(spec.SchedulingGroup != nil, "schedulingGroup", scheduler)
 	no(spec.SchedulerName != "" && spec.SchedulerName != v1.DefaultSchedulerName, "schedulerName", scheduler)
 	if host, err := os.Hostname(); spec.NodeName != "" {
-		no(err != nil || spec.NodeName != host, "nodeName", "names another node than this host")
+		no(err != nil || spec.NodeName != strings.ToLower(host), "nodeName", "names another node than this host")
 	}
 	no(len(spec.ReadinessGates) > 0, "readinessGates", api)
 	no(len(spec.ResourceClaims) > 0, "resourceClaims", "needs a resource driver")
@@ -199,8 +199,9 @@ func (v *validator) refused(path *field.Path) {
 func (v *validator) node(path *field.Path) {
 	spec := &v.pod.Spec
 	name, _ := os.Hostname()
+	name = strings.ToLower(name)
 	own := labels.Set{
-		v1.LabelHostname: strings.ToLower(name), v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
+		v1.LabelHostname: name, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
 		"beta.kubernetes.io/os": runtime.GOOS, "beta.kubernetes.io/arch": runtime.GOARCH,
 	}
 	maps.Copy(own, v.set.options.NodeLabels)
