@@ -11,6 +11,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/docker/docker/api/types/container"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/api"
@@ -154,6 +155,9 @@ func (s *Service) copied(ctx context.Context, r *api.CopyContainerRequest) (stri
 	// These belong to the pod. The engine reports them for each container but rejects them.
 	config.Hostname, config.Domainname, config.ExposedPorts, config.MacAddress = "", "", nil, "" //nolint:staticcheck // engines before 25 send it
 	join := func(namespace string) string { return strings.Replace(namespace, m.SandboxID, pod.Detail.ID, 1) }
+	if host.PidMode.IsContainer() && host.PidMode.Container() != m.SandboxID && pod.Detail.ID != m.SandboxID {
+		host.PidMode = "" // the process namespace of a container in another pod
+	}
 	host.NetworkMode, host.IpcMode = container.NetworkMode(join(string(host.NetworkMode))), container.IpcMode(join(string(host.IpcMode)))
 	host.PidMode, host.CgroupParent = container.PidMode(join(string(host.PidMode))), pod.Detail.HostConfig.CgroupParent
 	spec := lifecycle.Spec{Name: state.ContainerName(pod.Metadata, own.Metadata), Config: &config, Host: &host}
@@ -169,11 +173,28 @@ func (s *Service) dropImageDefaults(ctx context.Context, config *container.Confi
 	if err != nil {
 		return err
 	}
-	config.Env = slices.DeleteFunc(slices.Clone(config.Env), func(v string) bool { return slices.Contains(img.Config.Env, v) })
-	if config.WorkingDir == img.Config.WorkingDir {
+	dropDefaults(config, &img.Config.ImageConfig)
+	return nil
+}
+
+// dropDefaults removes settings that the engine has taken from the image. A numeric user stays, because the pod may have
+// set it, and it exists in any image.
+func dropDefaults(config *container.Config, img *ocispec.ImageConfig) {
+	config.Env = slices.DeleteFunc(slices.Clone(config.Env), func(v string) bool { return slices.Contains(img.Env, v) })
+	if config.WorkingDir == img.WorkingDir {
 		config.WorkingDir = ""
 	}
-	return nil
+	if config.StopSignal == img.StopSignal {
+		config.StopSignal = ""
+	}
+	if config.User == img.User && strings.Trim(config.User, "0123456789:") != "" {
+		config.User = ""
+	}
+	config.Volumes = maps.Clone(config.Volumes)
+	maps.DeleteFunc(config.Volumes, func(path string, _ struct{}) bool {
+		_, own := img.Volumes[path]
+		return own
+	})
 }
 
 // withoutKubelets removes the labels or annotations by which kubelets find their containers.

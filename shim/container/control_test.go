@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"github.com/docker/docker/api/types/container"
+	"github.com/google/go-cmp/cmp"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/crishim/crishim/internal/api"
@@ -78,6 +81,27 @@ func TestCopyWithAnImageThatCannotBeInspected(t *testing.T) {
 	_, err := f.Copy(t.Context(), &api.CopyContainerRequest{ContainerId: id, PodSandboxId: f.sandbox, Name: "copy", Command: []string{"sh"}, Image: testImage})
 	if !errdefs.IsUnavailable(err) {
 		t.Errorf("got %v, want the engine's error", err)
+	}
+}
+
+// TestDefaultsOfAnImageAreNotCopied: another image does not have the users and directories of the original's.
+func TestDefaultsOfAnImageAreNotCopied(t *testing.T) {
+	t.Parallel()
+	img := &ocispec.ImageConfig{
+		User: "nginx", WorkingDir: "/app", StopSignal: "SIGQUIT", Env: []string{"PATH=/app"}, Volumes: map[string]struct{}{"/cache": {}},
+	}
+	config := &container.Config{
+		User: "nginx", WorkingDir: "/app", StopSignal: "SIGQUIT", Env: []string{"PATH=/app", "A=b"}, Volumes: map[string]struct{}{"/cache": {}},
+	}
+	dropDefaults(config, img)
+	if diff := cmp.Diff(&container.Config{Env: []string{"A=b"}, Volumes: map[string]struct{}{}}, config); diff != "" {
+		t.Error(diff)
+	}
+	for _, user := range []string{"1000", "1000:1000"} {
+		config := &container.Config{User: user}
+		if dropDefaults(config, &ocispec.ImageConfig{User: user}); config.User != user {
+			t.Errorf("got user %q, want %q", config.User, user)
+		}
 	}
 }
 
