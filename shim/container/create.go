@@ -213,13 +213,14 @@ type facts struct {
 func (f facts) speaks(version string) bool { return versions.GreaterThanOrEqualTo(f.api, version) }
 
 func (s *Service) gather(ctx context.Context, r *runtimeapi.CreateContainerRequest) (f facts, err error) {
-	f.now, f.api = time.Now(), s.Engine.ClientVersion()
+	f.now = time.Now()
 	if f.owner, err = s.ownerOf(r.GetConfig().GetAnnotations()); err != nil {
 		return f, err
 	}
 	if f.pod, err = state.FindSandbox(ctx, s.Engine, r.GetPodSandboxId()); err != nil {
 		return f, err
 	}
+	f.api = s.Engine.ClientVersion() // known after a call
 	if !f.pod.Detail.State.Running {
 		return f, fmt.Errorf("pod sandbox %s is not running: %w", r.GetPodSandboxId(), errdefs.ErrFailedPrecondition)
 	}
