@@ -80,3 +80,25 @@ func TestNothingIsMadeForAContainerThatIsGone(t *testing.T) {
 		t.Errorf("its directory is there: %v", err)
 	}
 }
+
+// paused is an engine with a paused container.
+type paused struct{ foreign }
+
+func (e paused) ContainerList(context.Context, container.ListOptions) ([]container.Summary, error) {
+	return []container.Summary{{ID: "paused", Names: []string{"/k8s_main_p_n_u_0"}, State: container.StatePaused, Labels: e.labels}}, nil
+}
+
+// TestPausedContainersHaveNotEnded: their logs go on, so nothing waits for the end of them.
+func TestPausedContainersHaveNotEnded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := New(Options{Engine: paused{foreign{labels: state.EncodeContainer(state.Container{SandboxID: "pod", LogDir: dir, LogPath: filepath.Join(dir, "main.log")}, nil)}}, Write: true})
+	defer s.Close()
+	ended, err := s.adopt(t.Context())
+	if err != nil || len(ended) != 0 {
+		t.Errorf("got %d ended containers, %v", len(ended), err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "main.log")); err != nil {
+		t.Error(err)
+	}
+}

@@ -121,7 +121,8 @@ func (s *Service) adopt(ctx context.Context) (ended []*follower, err error) {
 	for _, c := range list {
 		found, ok := state.DecodeContainer(state.ListedName(c), c.Labels)
 		at := logdir.Of(found)
-		if !ok || at.Path == "" || c.State == container.StateCreated || c.State != container.StateRunning && !unfinished(at) {
+		live := c.State == container.StateRunning || c.State == container.StatePaused
+		if !ok || at.Path == "" || c.State == container.StateCreated || !live && !unfinished(at) {
 			continue
 		}
 		if gone, err := s.removed(ctx, c.ID, at); err != nil {
@@ -129,12 +130,11 @@ func (s *Service) adopt(ctx context.Context) (ended []*follower, err error) {
 		} else if gone {
 			continue
 		}
-		running := c.State == container.StateRunning
-		f, err := s.follow(c.ID, at, running)
+		f, err := s.follow(c.ID, at, live)
 		if err != nil {
 			s.Log.Warn("the container's log is not written", "container", c.ID, "path", at.Path, "error", err)
 		}
-		if err == nil && !running {
+		if err == nil && !live {
 			ended = append(ended, f)
 		}
 	}
