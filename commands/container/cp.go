@@ -169,7 +169,7 @@ func (p *copier) download(ctx context.Context) error {
 // isKernels reports whether a path is a file of the kernel in /proc or /sys. Files below a process's root or cwd link are
 // not.
 func isKernels(file string) bool {
-	below := strings.HasPrefix(file, "/proc/") || strings.HasPrefix(file, "/sys/")
+	below := strings.HasPrefix(file+"/", "/proc/") || strings.HasPrefix(file+"/", "/sys/")
 	return below && !strings.Contains(file+"/", "/root/") && !strings.Contains(file+"/", "/cwd/")
 }
 
