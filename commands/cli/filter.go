@@ -35,8 +35,13 @@ type Filter struct {
 	Crictl bool // an unknown --pod is used as an id without an error, as in crictl
 }
 
+var (
+	containerStates = []string{"created", "running", "exited", "unknown"}
+	podStates       = []string{"ready", "notready"}
+)
+
 // flags returns the flags that containers and pods share.
-func (f *Filter) flags(in *Invocation, states ...string) []urfave.Flag {
+func (f *Filter) flags(in *Invocation, states []string) []urfave.Flag {
 	last, namespace := []string{}, []string{"n"}
 	if in.Compat {
 		last, namespace = namespace, last // crictl's -n is --last
@@ -55,7 +60,7 @@ func (f *Filter) flags(in *Invocation, states ...string) []urfave.Flag {
 
 // ContainerFlags returns the flags of verbs that choose containers.
 func (f *Filter) ContainerFlags(in *Invocation) []urfave.Flag {
-	return append(f.flags(in, "created", "running", "exited", "unknown"),
+	return append(f.flags(in, containerStates),
 		StringFlag(&f.pod, "pod", "Filter by `POD`: name, namespace/name or ID", "p"),
 		StringFlag(&f.image, "image", "Filter by container `IMAGE`"),
 		BoolFlag(&f.All, "all", "Include containers in every state, not only running ones", "a"),
@@ -64,7 +69,7 @@ func (f *Filter) ContainerFlags(in *Invocation) []urfave.Flag {
 
 // PodFlags returns the flags of verbs that choose pods.
 func (f *Filter) PodFlags(in *Invocation) []urfave.Flag {
-	return f.flags(in, "ready", "notready")
+	return f.flags(in, podStates)
 }
 
 func (f *Filter) LabelFlag() urfave.Flag {
@@ -82,10 +87,27 @@ func (f *Filter) addLabel(text string) error {
 	return err
 }
 
-// DockerFlag returns docker's --filter.
-func (f *Filter) DockerFlag(states ...string) urfave.Flag {
+// DockerContainerFlag returns docker's --filter for containers.
+func (f *Filter) DockerContainerFlag() urfave.Flag {
+	return f.dockerFlag([]string{"id=ID", "name=REGEX", "label=KEY[=VALUE]", "status=STATE", "ancestor=IMAGE", "pod=POD"}, containerStates)
+}
+
+// DockerPodFlag returns docker's --filter for pods.
+func (f *Filter) DockerPodFlag() urfave.Flag {
+	return f.dockerFlag([]string{"id=ID", "name=REGEX", "label=KEY[=VALUE]", "status=STATE"}, podStates)
+}
+
+func (f *Filter) dockerFlag(forms, states []string) urfave.Flag {
+	var keys []string
+	for _, form := range forms {
+		key, _, _ := strings.Cut(form, "=")
+		keys = append(keys, key)
+	}
 	flag := NewTyped(func(text string) (err error) {
 		key, value, _ := strings.Cut(text, "=")
+		if !slices.Contains(keys, key) && key != "state" {
+			return MustBe(forms...)
+		}
 		switch key {
 		case "id":
 			f.ID = value
@@ -101,11 +123,9 @@ func (f *Filter) DockerFlag(states ...string) urfave.Flag {
 			f.image = value
 		case "pod":
 			f.pod = value
-		default:
-			err = errors.New("must be id=ID, name=REGEX, label=KEY[=VALUE], status=STATE, ancestor=IMAGE or pod=POD")
 		}
 		return err
-	}, "filter", "Filter by condition `KEY=VALUE`, as in docker: id, name, label, status, ancestor, pod", []string{"f"})
+	}, "filter", "Filter by condition `KEY=VALUE`, as in docker: "+strings.Join(keys, ", "), []string{"f"})
 	flag.Repeated = true
 	return flag
 }

@@ -68,11 +68,12 @@ func (f *ImageFilter) Images(ctx context.Context, conn *client.Conn) ([]*runtime
 // Choose applies the filter except its labels. ByLabel applies the labels, which takes a request per image.
 func (f *ImageFilter) Choose(images []*runtimeapi.Image) (_ []*runtimeapi.Image, err error) {
 	slices.SortStableFunc(images, func(a, b *runtimeapi.Image) int { return strings.Compare(ImageName(a), ImageName(b)) })
+	all := slices.Clone(images)
 	images = slices.DeleteFunc(images, func(i *runtimeapi.Image) bool { return f.Ref != "" && !isNamed(i, f.Ref) })
 	for _, key := range f.keys {
 		if f.Crictl {
 			images = key.applyCrictl(images)
-		} else if images, err = key.apply(images); err != nil {
+		} else if images, err = key.apply(images, all); err != nil {
 			return nil, err
 		}
 	}
@@ -109,9 +110,9 @@ func parseImageFilter(text string) (f imageFilter, err error) {
 	return f, err
 }
 
-// apply filters images, which are sorted by name. before and since refer to that order, because images
-// have no time in CRI.
-func (f imageFilter) apply(images []*runtimeapi.Image) ([]*runtimeapi.Image, error) {
+// apply filters images. before and since refer to the order of all images, which are sorted by name, because images have
+// no time in CRI.
+func (f imageFilter) apply(images, all []*runtimeapi.Image) ([]*runtimeapi.Image, error) {
 	switch f.key {
 	case "label", "label!":
 		return images, nil
@@ -122,14 +123,16 @@ func (f imageFilter) apply(images []*runtimeapi.Image) ([]*runtimeapi.Image, err
 			return !slices.ContainsFunc(slices.Concat(i.GetRepoTags(), i.GetRepoDigests()), f.reference.MatchString)
 		}), nil
 	}
-	at := slices.IndexFunc(images, func(i *runtimeapi.Image) bool { return isNamed(i, f.value) })
-	switch {
-	case at < 0:
+	at := slices.IndexFunc(all, func(i *runtimeapi.Image) bool { return isNamed(i, f.value) })
+	if at < 0 {
 		return nil, fmt.Errorf("--filter %s=%s: no such image", f.key, f.value)
-	case f.key == "before":
-		return images[at+1:], nil
 	}
-	return images[:at], nil
+	if f.key == "before" {
+		all = all[at+1:]
+	} else {
+		all = all[:at]
+	}
+	return slices.DeleteFunc(images, func(i *runtimeapi.Image) bool { return !slices.Contains(all, i) }), nil
 }
 
 // ByLabel applies the filters by labels, which only the verbose status of an image has.
@@ -202,7 +205,7 @@ func (f imageFilter) applyCrictl(images []*runtimeapi.Image) []*runtimeapi.Image
 			return !f.reference.MatchString(repository)
 		})
 	case f.key == "dangling":
-		images, _ = f.apply(images) // never fails for dangling
+		images, _ = f.apply(images, nil) // never fails for dangling
 		return images
 	case index < 0:
 		return images

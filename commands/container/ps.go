@@ -30,7 +30,7 @@ func NewPs(in *cli.Invocation) *cli.Verb {
 		Description: cli.WithExamples("Lists running containers, newest first; --all, --state, --latest and --last choose others. The STATE of an ended container includes its exit status, reason and age.",
 			"crishim ps", "crishim ps -a", "crishim ps --filter status=exited", "crishim ps -a --name '^web'", "crishim ps -a --columns name,exit,reason,finished", "crishim ps -q --pod web", "crishim ps --all -o json"),
 		Flags: slices.Concat(o.view.ListFlags(output.ContainerColumns, "IDs"), o.filter.ContainerFlags(in), []urfave.Flag{
-			o.filter.DockerFlag("created", "running", "exited", "unknown"),
+			o.filter.DockerContainerFlag(),
 			cli.StringFlag(&o.filter.ID, "id", "Filter by the beginning of the `ID`"),
 			o.view.WideFlag(),
 			cli.BoolFlag(&o.resolveImage, "resolve-image-path", "Show the names of images instead of their IDs", "r"),

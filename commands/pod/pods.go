@@ -33,7 +33,7 @@ func NewPods(in *cli.Invocation) *cli.Verb {
 			"CRI does not mark init containers: a container that succeeded before another was created is not counted.",
 			"crishim pods", "crishim pods --state ready -q", "crishim pods -n kube-system -o wide"),
 		Flags: slices.Concat(o.view.ListFlags(output.PodColumns, "IDs"), o.filter.PodFlags(in), []urfave.Flag{
-			o.filter.DockerFlag("ready", "notready"),
+			o.filter.DockerPodFlag(),
 			cli.StringFlag(&o.filter.ID, "id", "Filter by the beginning of the `ID`"),
 			o.view.WideFlag(),
 			cli.WatchFlag(&o.watch),

@@ -31,6 +31,18 @@ func TestInspectImageByItsOtherName(t *testing.T) {
 	}
 }
 
+// TestImageFiltersInAnyOrder: before and since name an image that another filter may leave out.
+func TestImageFiltersInAnyOrder(t *testing.T) {
+	t.Parallel()
+	c := withStub(t, stubcri.Options{})
+	for _, name := range []string{"alpine", "busybox", "debian"} {
+		c.stub.AddImage(name)
+	}
+	for _, line := range []string{"images -o name debian -f before=busybox", "images -o name -f reference=debian -f before=busybox", "images -o name -f before=busybox -f reference=debian"} {
+		c.run(strings.Fields(line)...).want(t, 0, "docker.io/library/debian:latest\n", "")
+	}
+}
+
 // TestSaveTakesNoPattern: the error says that save wants names.
 func TestSaveTakesNoPattern(t *testing.T) {
 	t.Parallel()

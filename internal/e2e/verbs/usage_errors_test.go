@@ -56,6 +56,8 @@ func TestUsageErrors(t *testing.T) {
 		{"ps --name", 2, "flag --name needs a value"},
 		{"pods --state running", 2, `invalid --state "running": must be ready or notready`},
 		{"images a b", 2, `images: unexpected argument "b"`},
+		{"pods -f pod=web", 2, `invalid --filter "pod=web": must be id=ID, name=REGEX, label=KEY[=VALUE] or status=STATE`},
+		{"pods -f ancestor=busybox", 2, `invalid --filter "ancestor=busybox": must be id=ID, name=REGEX, label=KEY[=VALUE] or status=STATE`},
 		{"images --filter color=red", 2, `invalid --filter "color=red": must be dangling=BOOL, reference=REGEX, before=IMAGE or since=IMAGE`},
 		{"images --filter dangling=x", 2, `invalid --filter "dangling=x": must be dangling=true or dangling=false`},
 		{"-t soon ps", 2, `invalid --timeout "soon": must be a number of seconds or a duration such as 5s or 1m30s`},
