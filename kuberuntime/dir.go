@@ -41,7 +41,9 @@ type directory struct {
 	broken   map[string]bool    // files with problems
 	problem  error
 	warnings []string // parts of manifests that have no effect
-	settled  bool     // the directory was listed, and no file has changed within the settle time
+	// settled reports whether the directory was listed and all changed files were read. An empty directory is settled only
+	// after the settle time, because its file system may be mounted soon.
+	settled bool
 }
 
 // origin identifies a directory. Loop keeps it in a file, for a restart while the file system is not mounted.
@@ -52,7 +54,7 @@ type origin struct {
 
 type source struct {
 	stamp   string    // changes with the file
-	seen    time.Time // when the stamp was first seen
+	seen    time.Time // when the stamp was first seen; for the first list, when the file was changed
 	pending bool      // the file has changed since its content was read
 	data    []byte
 	err     error
@@ -121,8 +123,8 @@ func (f *directory) read() (changed bool, err error) {
 	return changed, f.problem
 }
 
-// list adds new files. An unmounted file system leaves another, empty directory at the same path. list then returns an
-// error and removes no files.
+// list adds new files; read drops missing files. An unmounted file system leaves another, empty directory at the same
+// path. list then returns an error, so that read drops no files.
 func (f *directory) list() error {
 	names, now, err := f.entries()
 	if err != nil {

@@ -292,9 +292,9 @@ type FoldedEvent struct {
 	Count int
 }
 
-// FoldEvents merges events with the same reason, for each container and the pod. The result is ordered by the last
-// event of each. Failed probes, exits and failures without a waiting reason are merged only if their messages are equal
-// up to the first colon, so that different probes and exit statuses stay separate.
+// FoldEvents merges events with the same reason, waiting reason and severity, for each container and the pod. The result
+// is ordered by the last event of each. Failed probes, exits and failures without a waiting reason are merged only if
+// their messages are equal up to the first colon, so that different probes and exit statuses stay separate.
 func FoldEvents(events []Event) []FoldedEvent {
 	type kind struct {
 		container, reason, waiting, text string

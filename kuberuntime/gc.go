@@ -84,7 +84,7 @@ func (m *Manager) PlanGarbage(ctx context.Context, policy GCPolicy, sources Sour
 	return g, err
 }
 
-// Collect removes the planned items and continues after a failure.
+// Collect removes the planned items that are still unused, and expired back-offs. It continues after a failure.
 func (m *Manager) Collect(ctx context.Context, g *Garbage) error {
 	var errs []error
 	for _, item := range g.Items {
@@ -195,8 +195,8 @@ func deadContainers(pods []*pod.Pod, policy GCPolicy, sources Sources, now time.
 // startTime is the longest time between creation and start of a container: StartContainer has a timeout of two minutes.
 const startTime = 2 * time.Minute
 
-// deadUnits groups containers that do not run and are older than minAge. A newly created container is not dead: it is
-// about to start.
+// deadUnits groups dead containers by pod and name. A dead container does not run and was created at least minAge ago. A
+// container in the state created may be about to start, so it is dead only after startTime.
 func deadUnits(pods []*pod.Pod, minAge time.Duration, now time.Time) []*unit {
 	var out []*unit
 	for _, p := range pods {

@@ -17,7 +17,7 @@ import (
 type identity struct {
 	key  string
 	root string // the runtime's data root; "" if unknown
-	at   string // result of socketOf for the endpoint: a path without symbolic links, or the endpoint
+	at   string // result of socketOf: the socket's path, resolved if it exists, or an endpoint that is not a path
 	// bridge reports whether the runtime's pods are on the engine's bridge.
 	bridge bool
 	config string // the runtime's configuration as JSON
@@ -76,8 +76,9 @@ func socketOf(endpoint string) string {
 	return filepath.Clean(path)
 }
 
-// is reports whether a record belongs to this runtime. A reinstalled engine has a new ID, but the same data root and
-// socket. A mount can give one socket two paths.
+// is reports whether a record belongs to this runtime: the keys are equal, or the data root and the socket are equal, or
+// the keys are paths of the same socket. A reinstalled engine has a new ID, but the same data root and socket. A mount
+// can give one socket two paths.
 func (i identity) is(key string, r runtimeRecord) bool {
 	if i.key == key || i.root != "" && r.Root == i.root && socketOf(r.Endpoint) == i.at {
 		return true

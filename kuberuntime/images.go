@@ -183,7 +183,7 @@ func pullErrorName(err error) error {
 	return ErrImagePull
 }
 
-// inOneLine joins the failures of several attempts in one line, without duplicates.
+// inOneLine joins errors with semicolons. It skips nil and repeated texts, and returns nil without errors.
 func inOneLine(errs ...error) (all error) {
 	seen := map[string]bool{}
 	for _, err := range errs {

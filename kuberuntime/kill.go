@@ -43,7 +43,8 @@ type killTarget struct {
 }
 
 // KillPod stops all containers concurrently, sidecars after the others and in reverse order, and then the pod's
-// sandboxes. The stopped sandboxes are left to garbage collection. The kubelet's function has the same name.
+// sandboxes. If a container cannot be stopped, no sandbox is stopped. The stopped sandboxes are left to garbage
+// collection. The kubelet's function has the same name.
 func (m *Manager) KillPod(ctx context.Context, p *v1.Pod, status *pod.Status, grace *int64) error {
 	return m.killPod(ctx, p, status, grace, nil)
 }

@@ -147,7 +147,7 @@ func (l *Loop) Close() error {
 func (l *Loop) Run(ctx context.Context) {
 	l.m.prober.Spread()
 	defer l.wg.Wait()
-	l.state.noRuntime.Store(true) // until the runtime has answered
+	l.state.noRuntime.Store(true) // periodic tasks wait until the runtime is ready
 	l.every(ctx, logPeriod, "log rotation", func() error { return l.m.RotateLogs(ctx, l.o.Logs) })
 	l.every(ctx, gcPeriod, "garbage collection", func() error {
 		_, err := l.m.GarbageCollect(ctx, l.o.GC, l.sources())
@@ -171,8 +171,9 @@ func (l *Loop) Run(ctx context.Context) {
 // settleLimit is how long RunOnce waits for files that change.
 const settleLimit = time.Minute
 
-// RunOnce removes the pods that are not in the directory, and then brings up the others. It handles the pods
-// concurrently and returns when all are done.
+// RunOnce waits until the manifests no longer change, at most for settleLimit. It removes pods that were created from the
+// directory and have no manifest there now, and then brings up the others. It handles the pods concurrently and returns
+// when all are done.
 func (l *Loop) RunOnce(ctx context.Context, wait Wait) error {
 	_, readErr := l.directory.read()
 	for began := l.directory.now(); !l.directory.settled; _, readErr = l.directory.read() { // a writer may be active

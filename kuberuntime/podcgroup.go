@@ -20,8 +20,9 @@ import (
 )
 
 // makePodCgroup creates the cgroup of a pod with pod-level resources, like the kubelet's podContainerManager. This
-// cgroup is the parent of the containers' cgroups. Other drivers than cgroupfs are refused: with the systemd driver,
-// the cgroup would have to be a slice of systemd.
+// cgroup is the parent of the containers' cgroups. makePodCgroup refuses a runtime that does not report the cgroupfs
+// driver, such as a runtime without RuntimeConfig: with the systemd driver, the cgroup would have to be a slice of
+// systemd.
 func (s *syncing) makePodCgroup(ctx context.Context) error {
 	resp, err := s.m.runtime.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
 	if err != nil && status.Code(err) != codes.Unimplemented {

@@ -110,7 +110,8 @@ func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A runtime may have had two names, for example a socket at two paths: the state of a managed pod wins, then the newest.
+	// A runtime may have had two names, for example a socket at two paths. The state of a given sandbox wins, then the
+	// state of a managed pod, then the newest state.
 	var found *PodState
 	var best time.Time
 	var own bool
@@ -142,7 +143,8 @@ func ReadState(d pod.Dirs, uid string, sandboxes ...string) (*PodState, error) {
 	return found, nil
 }
 
-// forgetProbes drops results of probes and back-offs, which only the managing process can update.
+// forgetProbes drops the results of probes, the ends of back-offs, and the waiting reason CrashLoopBackOff, because only
+// the managing process can update them.
 func (s *PodState) forgetProbes() {
 	s.Ready = false
 	for i := range s.Containers {

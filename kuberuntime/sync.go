@@ -160,7 +160,7 @@ func (s *syncing) kill(ctx context.Context) error {
 			return err
 		}
 		if s.actions.CreateSandbox {
-			s.removeInit(ctx, 0) // in the new sandbox, init containers run again
+			s.removeInit(ctx, 0) // init containers run again in the new sandbox, so no attempt is kept
 		}
 		return nil
 	}

@@ -199,7 +199,8 @@ func OneLine(message string) string {
 	return strings.ReplaceAll(strings.TrimSpace(message), "\n", "; ")
 }
 
-// startFailure adds to a crash loop's error how the container ended.
+// startFailure replaces the error of a crash loop by an error that describes how the container ended. Other errors stay
+// unchanged.
 func startFailure(err error, status *pod.Status) error {
 	if waiting, ok := errors.AsType[*WaitingError](err); ok && errors.Is(waiting, ErrCrashLoopBackOff) {
 		if c := status.Container(waiting.Container); c.Exited() {
