@@ -168,7 +168,9 @@ func oomScore(p *v1.Pod, c *v1.Container, capacity int64) int64 {
 		return bestEffort - 1
 	}
 	request := c.Resources.Requests.Memory().Value()
-	if pod.IsSidecar(c) { // a sidecar is killed after the containers that it serves
+	// As in the kubelet, a sidecar counts with at least the smallest request of the regular containers, so that its score
+	// is not above the highest score of a regular container.
+	if pod.IsSidecar(c) {
 		least := int64(math.MaxInt64)
 		for i := range p.Spec.Containers {
 			least = min(least, p.Spec.Containers[i].Resources.Requests.Memory().Value())

@@ -32,7 +32,7 @@ type Host struct {
 	LimitedSwap, SingleProcessOOMKill bool
 }
 
-// ReadHost reads the facts of this host. Unreadable facts stay empty.
+// ReadHost reads the facts of this host. An unreadable host name is an error. Other unreadable facts stay empty.
 func ReadHost() (Host, error) {
 	name, err := os.Hostname()
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Files of cgroup v2 for which the CRI has no field.
+// Files of cgroup v2, set as unified resources. The CRI has no field for the OOM group. Its field for swap limits memory
+// and swap together.
 const (
 	oomGroupFile = "memory.oom.group"
 	swapMaxFile  = "memory.swap.max"

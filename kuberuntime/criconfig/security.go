@@ -67,7 +67,7 @@ func (g *Generator) containerSecurity(p *v1.Pod, c *v1.Container, image ImageUse
 	if targetID != "" {
 		out.NamespaceOptions.Pid, out.NamespaceOptions.TargetId = runtimeapi.NamespaceMode_TARGET, targetID
 	}
-	// The CRI accepts a group only together with a user.
+	// The CRI accepts a group only together with a user. Without runAsUser, it gets the user of the image, or else root.
 	if out.RunAsGroup != nil && out.RunAsUser == nil {
 		out.RunAsUser, out.RunAsUsername = int64Value(image.UID), image.Name
 		if out.RunAsUser != nil {
@@ -187,7 +187,7 @@ func int64Value(v *int64) *runtimeapi.Int64Value {
 	return &runtimeapi.Int64Value{Value: *v}
 }
 
-// Kernel paths that are masked or read-only in unprivileged containers.
+// Kernel paths that are masked or read-only in unprivileged containers, unless procMount is Unmasked.
 var (
 	maskedPaths = []string{
 		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
