@@ -346,7 +346,8 @@ func inMemory(v *v1.Volume) bool {
 	return v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumMemory || v.Secret != nil || v.Projected != nil || v.DownwardAPI != nil
 }
 
-// Teardown unmounts and removes everything that Setup and Mounts created for a pod.
+// Teardown unmounts and removes a pod's directory, with the volumes and sub paths that Setup and Mounts created there.
+// Claims and host paths stay.
 func (m *Maker) Teardown(uid string) error {
 	if !pod.IsUID(uid) {
 		return fmt.Errorf("%q is no pod uid", uid)
