@@ -1,9 +1,11 @@
 // Package manifest reads manifests of pods and workloads. A file may have several documents and Lists. The ConfigMaps,
-// Secrets and RuntimeClasses that the pods use must be in the same input.
+// Secrets, RuntimeClasses and claims that the pods use must be in the same input. Optional objects may be missing. Pull
+// secrets may also be missing, with a warning. Options.AnyClaim accepts missing claims.
 //
-// Reading is strict. Every problem names the file, the document and the field's path. All problems of an input are
-// reported together, before anything is created. Default sets the defaults of an API server. Validate refuses fields
-// that need a cluster or a volume plugin. The package does not use a runtime.
+// Reading is strict. Every problem names the file, and the document and the field's path if it has them. All problems of
+// an input are reported together, before anything is created. Objects that need an API server, such as a Service, are
+// left out with a warning; Options.Strict refuses them. Default sets the defaults of an API server. Validate refuses
+// fields that need a cluster or a volume plugin. The package does not use a runtime.
 package manifest
 
 import (

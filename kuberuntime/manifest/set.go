@@ -175,7 +175,7 @@ func checkEnd(data []byte) error {
 	return err
 }
 
-// mergeNode expands merge keys (<<). The first source that has a key wins.
+// mergeNode expands merge keys (<<). The own keys of a map win, then the first source that has a key.
 func mergeNode(n *yamlv3.Node, done map[*yamlv3.Node]bool) error {
 	if done[n] {
 		return nil
@@ -346,7 +346,7 @@ func (p *parser) addObject(src Source, kind string, object map[string]any) {
 		if !p.decode(src, kind, object, pod) {
 			return
 		}
-		// A status in the manifest comes from a cluster and does not apply to this host.
+		// The status and the deletion in a manifest come from a cluster and do not apply to this host.
 		pod.Status = v1.PodStatus{}
 		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = nil, nil
 		p.Pods = append(p.Pods, Pod{Pod: pod, Source: src})

@@ -169,8 +169,8 @@ func (v *validator) spec(path *field.Path) {
 	v.podSecurity(path.Child("securityContext"))
 }
 
-// refused reports fields that need a control plane. Ignoring them silently would run a different pod than the manifest
-// describes.
+// refused reports fields that need a control plane or do not fit this host, such as the nodeName of another host.
+// Ignoring them silently would run a different pod than the manifest describes.
 func (v *validator) refused(path *field.Path) {
 	spec := &v.pod.Spec
 	no := func(asked bool, name, why string) { v.refuse(asked, path.Child(name), why) }

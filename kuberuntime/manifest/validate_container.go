@@ -112,7 +112,7 @@ func (v *validator) security(sc *v1.SecurityContext, at *field.Path) {
 }
 
 // restartPolicy checks a container's restart policy and rules. An init container with Always is a sidecar. Other init
-// containers and ephemeral containers run to their end, so restartPolicy refuses their probes and lifecycle hooks.
+// containers and ephemeral containers run to their end, so restartPolicy refuses their probes and lifecycle.
 func (v *validator) restartPolicy(c *v1.Container, at *field.Path, init, ephemeral bool) {
 	sidecar := false
 	if c.RestartPolicy != nil {

@@ -92,7 +92,8 @@ func (v *validator) fileKey(ref *v1.FileKeySelector, at *field.Path) {
 // metadataFields are available to variables and volumes.
 var metadataFields = []string{"metadata.name", "metadata.namespace", "metadata.uid"}
 
-// statusFields are known only after the sandbox has started. They are available to variables only.
+// statusFields are available to variables only, as in an API server. The pod's addresses are known only after the sandbox
+// has started.
 var statusFields = []string{"spec.nodeName", "spec.serviceAccountName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"}
 
 // MapField splits metadata.labels['app'] into "metadata.labels" and "app".

@@ -218,8 +218,8 @@ func (p *parser) checkClaim(src Source, path string, spec *v1.PersistentVolumeCl
 	}
 }
 
-// placeClaims annotates a pod with the parent directory of its claims. It also defines the claims of a StatefulSet's
-// pod, so that validate finds them.
+// placeClaims annotates a pod that uses claims with Options.VolumeDir, and collects the claims for a warning. It also
+// defines the claims of a StatefulSet's pod, so that validate finds them.
 func (p *parser) placeClaims(of Pod) {
 	if of.Workload != nil {
 		for _, template := range of.Workload.claims {
