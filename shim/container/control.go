@@ -168,7 +168,7 @@ func (s *Service) copied(ctx context.Context, r *api.CopyContainerRequest) (stri
 func (s *Service) dropImageDefaults(ctx context.Context, config *container.Config, ref string) error {
 	img, err := s.inspectImage(ctx, ref)
 	if errdefs.IsNotFound(err) || err == nil && img.Config == nil {
-		return nil // the image was removed
+		return nil // the copy keeps all settings: the image was removed, or has no defaults
 	}
 	if err != nil {
 		return err

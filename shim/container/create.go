@@ -52,9 +52,9 @@ func (s *Service) ownerOf(annotations map[string]string) (string, error) {
 	return s.users.owner, nil
 }
 
-// create creates the engine container. If a concurrent request has created the same container, create fails.
-// A container that was never started is left over from an earlier request and is replaced. The same name in an older
-// sandbox is no conflict.
+// create creates the engine container. It fails if the container exists and was started, or if a concurrent request has
+// created it. A container that was never started is left over from an earlier request and is replaced. The same name in
+// an older sandbox does not conflict.
 func (s *Service) create(ctx context.Context, r *runtimeapi.CreateContainerRequest, same *inFlight) (string, error) {
 	f, err := s.gather(ctx, r)
 	if err != nil {
@@ -91,7 +91,8 @@ func (s *Service) create(ctx context.Context, r *runtimeapi.CreateContainerReque
 	return created.ID, nil
 }
 
-// pending counts the requests in flight for each container and holds the id of the created container.
+// pending counts the requests in flight for each container and holds the id of the created container, so that create
+// does not mistake a concurrent request's container for a leftover.
 type pending struct {
 	mu    sync.Mutex
 	byKey map[string]*inFlight
@@ -194,7 +195,7 @@ func unable(format string, args ...any) error {
 }
 
 type facts struct {
-	api      string // API version of the engine
+	api      string // API version negotiated with the engine
 	info     system.Info
 	pod      state.FoundSandbox
 	image    image.InspectResponse
@@ -206,7 +207,7 @@ type facts struct {
 	known    []string // capabilities that replace ALL; nil: the engine expands ALL
 	unloaded bool     // the requested AppArmor profile is not loaded
 	oomScore int      // the requested score; 0 instead of a negative score that the host forbids
-	owner    string   // see ownerOf
+	owner    string   // owner of a temporary container, otherwise ""; see ownerOf
 	now      time.Time
 }
 
@@ -368,8 +369,9 @@ func needsInfo(r *runtimeapi.CreateContainerRequest) bool {
 		sc.GetApparmorProfile() != "" || sc.GetSeccompProfilePath() != "" //nolint:staticcheck // old kubelets send them
 }
 
-// checkWarnings converts the engine's warnings about unsupported limits to an error. CPU shares are exempt, because
-// they are only a weight.
+// checkWarnings returns an error if the engine warns that it has discarded a requested limit. CPU shares are exempt,
+// because they are only a weight. A discarded swap limit is an error only if it differs from the memory limit, because
+// convert.Resources makes both equal by default. Other warnings are logged.
 func (s *Service) checkWarnings(warnings []string, asked container.Resources, id string) error {
 	for _, w := range warnings {
 		switch {

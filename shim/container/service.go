@@ -51,7 +51,7 @@ type Options struct {
 	OOM    *host.OOMScore
 	// Capabilities returns the capabilities that the engine can add, or nil for all or if unknown. May be nil.
 	Capabilities func() []string
-	Owner        string // owner of helpers and temporary containers; unique to this process
+	Owner        string // owner label of helpers and temporary containers, unique to this process; "" in a daemon
 	// NoteTemporary is called before a temporary container is created. If it is nil, temporary containers get no owner.
 	NoteTemporary func() error
 	Log           *slog.Logger
@@ -115,7 +115,8 @@ type Logs interface {
 	// Starting is called before the start, because the container may end before Started is called. The caller calls
 	// over after Started or after a failed start.
 	Starting(id string, at logdir.Place) (over func())
-	// Started is called when the container runs. file is the engine's log file, if it has one.
+	// Started is called after a successful start; the container may have ended already. file is the engine's log file,
+	// if it has one.
 	Started(ctx context.Context, id string, at logdir.Place, file string) error
 	Unfinished(ctx context.Context, id string) bool
 	// Complete waits until the log of an ended container is complete or makes no progress.

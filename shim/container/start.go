@@ -22,7 +22,8 @@ import (
 	"github.com/crishim/crishim/shim/state"
 )
 
-// StartContainer refuses a container that has run before. In CRI each attempt is a new container.
+// StartContainer refuses a container that has ended, because in CRI each attempt is a new container. It succeeds for a
+// running container.
 func (s *Service) StartContainer(ctx context.Context, r *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
 	m, err := state.FindContainer(ctx, s.Engine, r.GetContainerId())
 	if err != nil {

@@ -48,7 +48,7 @@ func (s *Service) update(ctx context.Context, wanted *runtimeapi.LinuxContainerR
 	if _, err := convert.CgroupFiles(wanted, true); err != nil {
 		return err
 	}
-	groups, elsewhere := host.Cgroups(m.Detail.State.Pid, m.Detail.ID) // elsewhere: the cgroups are not visible here, or the container does not run
+	groups, elsewhere := host.Cgroups(m.Detail.State.Pid, m.Detail.ID) // elsewhere is set if the container does not run or its cgroups are not visible here
 	before := readFiles(groups, systemdResets)
 	answer, err := s.Engine.ContainerUpdate(ctx, m.Detail.ID, container.UpdateConfig{Resources: resources})
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *Service) updateOthers(ctx context.Context, wanted *runtimeapi.LinuxCont
 	}
 	const oomScore = "oom_score_adj"
 	switch score := s.OOM.Allowed(int(wanted.GetOomScoreAdj())); {
-	case score == 0: // unchanged
+	case score == 0: // the score stays: the request has none, or the host forbids it
 	case elsewhere == nil:
 		cannot(oomScore, groups.SetOOMScore(m.Detail.State.Pid, score))
 	case score != m.Detail.HostConfig.OomScoreAdj:
