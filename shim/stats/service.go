@@ -1,9 +1,9 @@
 // Package stats implements ContainerStats, PodSandboxStats, their lists, and the metrics RPCs with cAdvisor's names.
 //
 // If the engine is on this host, the values come from cgroup files, version 1 or 2, and from /proc, in well under a
-// millisecond per container. Otherwise the engine's own statistics are read in parallel; on engines before 23 they take
-// one to two seconds per container. Only the sizes of writable layers, which need a disk walk, are collected in the
-// background.
+// millisecond per container. Otherwise ListPodSandboxMetrics fails, and the other RPCs read the engine's own statistics
+// in parallel; on engines before 23 they take one to two seconds per container. Only the sizes of writable layers, which
+// need a disk walk, are collected in the background.
 package stats
 
 import (

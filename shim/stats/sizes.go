@@ -15,7 +15,7 @@ import (
 
 const (
 	sizeFresh  = time.Minute            // age at which a new walk starts; it replaces the cached size when it ends
-	sizeBudget = 200 * time.Millisecond // how long a call waits for a disk walk
+	sizeBudget = 200 * time.Millisecond // how long a call waits for all its disk walks together
 	sizeWalks  = 2                      // concurrent walks
 	sizeKept   = 4096                   // cached sizes
 	findTime   = 2 * time.Minute        // limit for one container, because others wait
