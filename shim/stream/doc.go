@@ -1,8 +1,9 @@
 // Package stream is the shim's streaming service: ExecSync, and the server behind the URLs of Exec, Attach and
 // PortForward.
 //
-// [New] stores its options, [Server.Start] listens, and [Server.Close] ends every session and waits for it. An RPC only
-// validates its request and issues a URL with a one-time token. The work begins when a client connects.
+// [New] stores its options, [Server.Start] listens, and [Server.Close] ends every session and waits for it. The RPCs
+// Exec, Attach and PortForward only validate a request and issue a URL with a one-time token. The work begins when a
+// client connects. ExecSync runs its command at once.
 //
 // The protocols are those of k8s.io/cri-streaming, as in containerd and CRI-O, on the WebSocket connections of
 // k8s.io/streaming and the SPDY connections of moby/spdystream, with limits on the memory that a client can use
@@ -17,6 +18,6 @@
 //   - Its WebSocket handler lacks v5.channel.k8s.io, which can close the input, and SPDY over WebSocket for port-forward.
 //   - Its port-forward connections have no context that ends with the client or the pod.
 //
-// The package does not write container logs. All it knows about pods is the label that tells a container from a
-// sandbox.
+// The package does not write container logs. It finds containers and sandboxes with package state. The addresses of a pod
+// come from the engine and Options.PodIPs.
 package stream

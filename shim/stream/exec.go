@@ -102,7 +102,8 @@ func (s *Server) Detach(streamingURL string) error {
 	return nil
 }
 
-// ExecSync returns exit code 126 or 127 for a command that cannot be started, with the reason on stderr.
+// ExecSync returns an exit code for a command that cannot be started, with the reason on stderr: 126, 127 or, for some
+// reasons, the engine's own code, such as 128.
 func (s *Server) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
 	return s.RunSync(ctx, ExecRequest{ContainerID: r.GetContainerId(), Cmd: r.GetCmd()}, time.Duration(r.GetTimeout())*time.Second)
 }

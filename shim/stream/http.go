@@ -116,7 +116,7 @@ func upgradeSPDY(w http.ResponseWriter, r *http.Request, accept func(*spdystream
 func serveSPDY(conn net.Conn, from io.Reader, accept func(*spdystream.Stream) bool) *spdystream.Connection {
 	served, err := spdystream.NewConnectionWithOptions(frames.NewConn(conn, from), true,
 		spdyframe.WithMaxHeaderCount(maxStreamHeaders), spdyframe.WithMaxHeaderFieldSize(maxStreamHeader))
-	if err != nil { // zlib is out of memory
+	if err != nil { // cannot happen: spdystream fails only for an invalid zlib level
 		_ = conn.Close()
 		return nil
 	}

@@ -21,8 +21,8 @@ import (
 const (
 	// sizeWait is how long the start of a process waits for the terminal's first size.
 	sizeWait = 250 * time.Millisecond
-	// startTime is the pause before the first inspection, the usual duration of a start. A process that
-	// writes or ends earlier is noticed without polling.
+	// startTime is the pause before the first inspection, the usual duration of a start. A process that writes to stdout
+	// or ends earlier is noticed without polling.
 	startTime    = 50 * time.Millisecond
 	inspectFirst = 5 * time.Millisecond
 	inspectMax   = 250 * time.Millisecond

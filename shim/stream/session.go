@@ -145,7 +145,7 @@ func (x session) openSPDY(w http.ResponseWriter, r *http.Request) *streams {
 	}
 	mu.Lock()
 	complete := len(missing) == 0
-	missing = nil // later streams are rejected
+	missing = nil // streams that the client opens later are rejected
 	mu.Unlock()
 	end := func() {
 		for _, stream := range opened {
