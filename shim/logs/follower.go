@@ -312,7 +312,8 @@ func (f *follower) unfinished() bool {
 	return false
 }
 
-// remaining returns how long to wait for progress of the log: 0 if the log is complete or the wait is over.
+// remaining returns how long to wait for progress of the log: 0 if the log is complete or the wait is over. The first
+// call starts the wait.
 func (f *follower) remaining() time.Duration {
 	select {
 	case <-f.done:

@@ -13,7 +13,7 @@ const overlap = 2 * time.Second
 // position is the time of the last line of a log, and the lines near it, which the engine will repeat.
 type position struct {
 	last   time.Time // greatest time of all records
-	newest time.Time // time of the most recently written record; far before last if the clock was set back
+	newest time.Time // time of the most recently written record; more than overlap before last if the clock was set back
 	skip   bool      // skip records until the first one in repeat, because the engine also repeats older records
 	seed   maphash.Seed
 	recent []mark

@@ -6,8 +6,9 @@
 //
 //	2026-01-02T15:04:05.000000001Z stdout F text
 //
-// F is P if the engine has split a long line. Records that the file already has are recognized (position.go), so a
-// restart of the shim or the engine neither loses nor duplicates lines.
+// F is P if the line continues in the stream's next record, because the engine splits long lines, or if the container
+// ended without a newline. Records that the file already has are recognized (position.go), so a restart of the shim or
+// the engine neither loses nor duplicates lines.
 //
 // In a shim for one command the container service links the path to the engine's file instead.
 package logs
@@ -37,8 +38,8 @@ type Engine interface {
 	ContainerLogs(ctx context.Context, id string, o container.LogsOptions) (io.ReadCloser, error)
 }
 
-// Service runs a follower for each running container with a log path. The log driver does not matter, unlike in dockershim
-// (IsCRISupportedLogDriver).
+// Service runs a follower for each running container with a log path. It supports every readable log driver; dockershim
+// supported only json-file (IsCRISupportedLogDriver).
 type Service struct {
 	Options
 
@@ -154,7 +155,7 @@ func (s *Service) removed(ctx context.Context, id string, at logdir.Place) (bool
 }
 
 // unfinished reports whether an ended container's log may be incomplete. A link to the engine's file is always
-// complete.
+// complete. A missing log counts as complete, because a follower would create it again.
 func unfinished(at logdir.Place) bool {
 	dir, name, err := at.OpenExisting()
 	if err != nil {
@@ -280,7 +281,8 @@ func (s *Service) Complete(ctx context.Context, id string) {
 	}
 }
 
-// Removed ends the follower. The caller removes the file, because it chose the path.
+// Removed ends the follower when the log is complete or makes no progress. The file stays: the CRI client, which chose
+// its path, removes it.
 func (s *Service) Removed(ctx context.Context, id string, _ logdir.Place, _ string) error {
 	if f := s.follower(id); f != nil && !f.wait(context.WithoutCancel(ctx)) {
 		f.cancel()
