@@ -85,7 +85,7 @@ func (s *server) stop(graceful, cutOff time.Duration) error {
 // responses, because they contain credentials.
 type interceptor struct {
 	log     *slog.Logger
-	changed func() // called after requests that may have changed a list
+	changed func() // invalidates cached lists; called after each request unless keepsLists
 }
 
 func (i *interceptor) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (resp any, err error) {
