@@ -321,9 +321,9 @@ func (o *execOptions) sayWould(printer *cli.Printer, container string) error {
 	return printer.Say("Would run in %s: %s", container, strings.Join(o.command, " "))
 }
 
-// inMany runs the command in each container. Without --parallel, it stops at the first failure, unless --ignore-errors is
-// given. With --parallel, the status is the first exit status of a command in the order of the containers, else the first
-// 126 or 127.
+// inMany runs the command in each container. Without --parallel, it stops at the first failure. With --parallel, the
+// status is the first exit status of a failed command in the order of the containers. If none of them could be started,
+// it is the first 126 or 127. --ignore-errors turns failures into warnings, with and without --parallel.
 func (o *execOptions) inMany(ctx context.Context, printer *cli.Printer, conn *client.Conn, containers []*runtimeapi.Container) error {
 	containers = cli.NamePods(ctx, conn, containers)
 	nameOf := cli.ContainerName

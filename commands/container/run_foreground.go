@@ -148,7 +148,8 @@ func (e *earlyOutput) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// finish reports whether anything was written.
+// finish reports whether the log is not needed any more: output came over the connection, or a connected terminal has
+// the log already. With an unreadable log, a connected terminal counts as having it.
 func (e *earlyOutput) finish() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -38,8 +38,8 @@ func (e *ociError) Unwrap() error { return e.cause }
 
 // startErrorFilter holds back the first line of a session's output if it looks like the reason why the command could not
 // be started. CRI-O's OCI runtime logs such a line, and the session ends with status 255. crishim's dockershim writes it
-// and reports 126 or 127 as a shell does. The line of a session that ends like this becomes its error; any other line is
-// written.
+// and reports 126 or 127 as a shell does. If the session ends like this without further output, the line becomes its
+// error. Otherwise the line is written before the further output or at the end.
 type startErrorFilter struct {
 	to   io.Writer
 	mu   sync.Mutex

@@ -98,7 +98,8 @@ func (o *statsOptions) list(ctx context.Context, conn *client.Conn, filter *runt
 	}), nil
 }
 
-// containerUsages returns the rows of two samples. A container without a first sample has no CPU rate yet.
+// containerUsages returns the rows of two samples. A container without a first sample has no CPU rate yet. Unless all
+// is set, containers without CPU and memory usage are omitted.
 func containerUsages(before, after []*runtimeapi.ContainerStats, more cli.Extras, all bool) []output.Usage {
 	earlier := map[string]*runtimeapi.CpuUsage{}
 	for _, s := range before {

@@ -58,7 +58,9 @@ func (o *stopOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 			_, err := conn.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{
 				ContainerId: c.Object.GetId(), Timeout: int64(math.Ceil(o.grace.Seconds())),
 			})
-			if err == nil || asked && ctx.Err() != nil { // after an interrupt the runtime still completes the stop
+			// After an interrupt the container may still end: Docker and CRI-O complete the stop. containerd has sent
+			// the stop signal, but does not kill the container after the grace period.
+			if err == nil || asked && ctx.Err() != nil {
 				cli.RecordEnd(printer, o.dirs, conn, c.Object, "crishim stop", began, o.grace)
 			}
 			return err

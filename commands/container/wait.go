@@ -160,7 +160,10 @@ func (o *waitOptions) run(ctx context.Context, printer *cli.Printer, conn *clien
 	return cli.Each(o.targets, func(ref string) error { return o.one(ctx, limit, printer, conn, ref) })
 }
 
-// one waits for one target. It resolves the reference at each poll until the target exists, and then watches that object.
+// one waits for one target. With --for exited it prints the exit status, or returns it with --exit-code. It resolves the
+// reference at each poll until the target exists, and then watches that object. While --for running finds an exited
+// container, or --for ready a pod that is not ready, it resolves the reference again: there may be a next attempt or a
+// new sandbox.
 func (o *waitOptions) one(ctx, limit context.Context, printer *cli.Printer, conn *client.Conn, ref string) error {
 	w := &watched{ref: ref, in: o.in, goal: o.goal, readiness: o.readiness}
 	err := o.until(ctx, limit, ref, func() (bool, string, error) { return w.look(ctx, printer, conn) })
@@ -344,7 +347,7 @@ func (m *lineMatcher) entry(from cli.ContainerPath, e logfile.Entry) error {
 	return nil
 }
 
-// atEnd reports whether an incomplete line matches.
+// atEnd reports whether the incomplete last line of a stream matches, after the log has ended.
 func (m *lineMatcher) atEnd() bool {
 	for _, e := range m.pending {
 		if m.expr.Match(e.Text) {

@@ -25,7 +25,7 @@ type readiness struct {
 	last    attempt
 }
 
-// attempt is the result of running each probe of a pod once.
+// attempt is the result of running each startup and readiness probe of a pod once.
 type attempt struct {
 	sandbox string
 	at      time.Time
