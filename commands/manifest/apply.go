@@ -108,7 +108,7 @@ func readManifests(in *cli.Invocation, o manifest.Options, files []string) (*man
 	return set, nil
 }
 
-// otherFile suggests a file with a name similar to the missing file's.
+// otherFile returns the hint for a missing file: a file with a similar name in its directory, else the forms of input.
 func otherFile(err error) string {
 	var missing *fs.PathError
 	if errors.As(err, &missing) {
