@@ -67,7 +67,7 @@ func (o *configOptions) check(in *cli.Invocation, c *urfave.Context) error {
 	switch n := c.Args().Len(); {
 	case in.Compat && ways == 0 && o.view.FormatFlag == "":
 		return &cli.UsageError{Text: "config needs --get, --set or --list", Kind: argv.NoArguments}
-	case in.Compat && n == 1: // crictl reads KEY as KEY= and rejects the empty value
+	case in.Compat && n == 1: // crictl reads KEY as KEY=, and rejects the empty value except for the endpoints
 		return cli.Usagef("config: %s needs a value", c.Args().First())
 	case n == 1:
 		o.get = c.Args().First()

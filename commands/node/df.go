@@ -285,7 +285,8 @@ func (n *nodeDisk) elsewhere(name string) output.DiskUse {
 // ofLogs sums the log directory of each pod and the engine's own log of each container.
 func (n *nodeDisk) ofLogs() output.DiskUse {
 	u := output.DiskUse{Type: "logs"}
-	if _, err := os.Stat(n.dirs.Logs); n.remote != "" && (err != nil || n.conn.Remote() != "") { // the directory may be mounted in crishim's container
+	// In a container, crishim measures the directory if it is mounted there. On another host, it cannot.
+	if _, err := os.Stat(n.dirs.Logs); n.remote != "" && (err != nil || n.conn.Remote() != "") {
 		return n.elsewhere(u.Type)
 	}
 	var failed error

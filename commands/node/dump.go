@@ -122,7 +122,7 @@ func (o *dumpOptions) collect(ctx context.Context, printer *cli.Printer, connect
 	var conn *client.Conn
 	const connectLimit = 35 * time.Second // the embedded dockershim may take 30 s to start
 	err := r.Collect(ctx, []bundle.Part{{Name: "version", Limit: connectLimit, Collect: func(ctx context.Context) (func(*bundle.Report), error) {
-		if _, err := connector.ClientOptions(); err != nil { // the error may quote a file
+		if _, err := connector.ClientOptions(); err != nil { // omitted: it may quote a configuration file
 			return nil, errors.New("the settings are invalid: `crishim doctor` shows why")
 		}
 		c, err := connector.Connect(ctx)
@@ -152,7 +152,8 @@ func (o *dumpOptions) collect(ctx context.Context, printer *cli.Printer, connect
 	if config, err := connector.Config(); err == nil {
 		m.Files = slices.DeleteFunc([]string{config.Path, config.ShimConfig}, func(path string) bool { return path == "" })
 	}
-	if conn == nil || conn.SeesHost() { // otherwise crishim runs in a container and sees only the container's files
+	// Otherwise the runtime is on another machine, or crishim runs in a container and sees only the container's files.
+	if conn == nil || conn.SeesHost() {
 		parts = append(parts, m.Parts()...)
 	}
 	return r.Collect(ctx, parts, done)

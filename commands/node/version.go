@@ -11,8 +11,8 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// NewVersion returns the verb that shows the versions of crishim and the runtime. crishim's own comes first, so that it is
-// shown even without a runtime.
+// NewVersion returns the verb that shows the versions of crishim and the runtime. Check prints crishim's own, so that it
+// is shown even without a runtime. --compat=crictl, several nodes and formats for programs omit it.
 func NewVersion(in *cli.Invocation) *cli.Verb {
 	v := &cli.View{}
 	return &cli.Verb{

@@ -138,7 +138,9 @@ func (s *search) forwards(ctx context.Context, t whoTarget) (found []forward) {
 	return found
 }
 
-// here reports whether the runtime's containers run on this machine: their ids are in the cgroups of its processes.
+// here reports whether the runtime's containers run on this machine: the cgroup of a process must contain the id of a
+// running container or a ready sandbox. If the runtime has neither, a unix endpoint of the runtime or of its engine is
+// enough.
 func (s *search) here() bool {
 	running := map[string]bool{}
 	for id, c := range s.list.containers {
