@@ -251,7 +251,7 @@ func notify(c chan<- struct{}) {
 
 const (
 	firstPause = time.Second             // between the first two samples
-	listPeriod = 1500 * time.Millisecond // between checks for changes: a paused container is shown within 2 s
+	listPeriod = 1500 * time.Millisecond // between checks for changes without an event: a pause is shown within 2 s
 	allPeriod  = 10 * time.Second        // between lists without an event, because some changes cause no event
 	leastPause = 2 * time.Second         // between two samples
 	mostPause  = 20 * time.Second

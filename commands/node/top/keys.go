@@ -18,7 +18,8 @@ func bind(keys, shown, what string) key.Binding {
 	return key.NewBinding(key.WithKeys(strings.Fields(keys)...), key.WithHelp(shown, what))
 }
 
-// Keys, in the order of the help.
+// Keys of the list and of pages. In a page, /, w and p have another meaning than in the list. ShortHelp and FullHelp
+// define the order of the help.
 var (
 	keyLogs     = bind("l", "l", "logs")
 	keyShell    = bind("s", "s", "shell")
@@ -66,7 +67,7 @@ func (m *Model) ShortHelp() []key.Binding {
 	return []key.Binding{keyLogs, keyShell, keyDescribe, keyStop, keyFilter, keyOrder, keyHelp, keyQuit}
 }
 
-// FullHelp returns all keys.
+// FullHelp returns all keys except keyHelp, which opens this help.
 func (m *Model) FullHelp() [][]key.Binding {
 	return [][]key.Binding{
 		{keyLogs, keyShell, keyDescribe, keyWhy, keyStop, keyRestart, keyPause, keyDelete},
@@ -175,7 +176,7 @@ func (n *node) container() *node {
 	return nil
 }
 
-// act runs a verb on a row.
+// act runs the verb of a key on a row. Stop, restart, pause and delete first ask for confirmation.
 func (m *Model) act(k tea.KeyPressMsg, n *node) tea.Cmd {
 	c := n.container()
 	switch {

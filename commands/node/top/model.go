@@ -55,7 +55,7 @@ type Model struct {
 	folded   map[string]bool
 	selected string    // the id of a row
 	moved    bool      // the user has pressed a key in the list; until then the first row is selected
-	touched  time.Time // time of the last key
+	touched  time.Time // time of the last key in the list; zero after a key that sorts or ends the filter
 	first    int       // the row on top of the screen
 
 	typing   typing
@@ -171,7 +171,7 @@ func (m *Model) measure(s nodeStats) {
 	}
 }
 
-// holdTime is how long the rows keep their order after a key.
+// holdTime is how long the rows keep their order after a key in the list, unless the key sorts or ends the filter.
 const holdTime = 5 * time.Second
 
 // arrange builds the rows, and keeps the selected row on the screen.

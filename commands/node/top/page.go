@@ -123,7 +123,7 @@ func (m *Model) logs(c *node, previous bool) tea.Cmd {
 // heading returns the first line of a page.
 func (p *page) heading() string {
 	text := p.title
-	if p.ended && !p.text.coloured { // a page without colours is a log
+	if p.ended && !p.text.coloured { // only a log, which is a page without colours, shows its end
 		text += " (ended)"
 	}
 	if p.search != "" {

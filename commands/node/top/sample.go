@@ -80,7 +80,8 @@ func rate(before, after int64, elapsed time.Duration) float64 {
 
 // figuresOf computes the figures of a container from its counters. before has the previous counters (nil for a new
 // container), and then has the previous figures. elapsed is the time between the two sets of counters. Disk counters are
-// read less often: ofDisks is the time between them. If they are unchanged, ofDisks is 0 and the previous disk rates remain.
+// read less often: ofDisks is the time between them. If they were not read again, ofDisks is 0 and the previous disk
+// rates remain.
 func figuresOf(before *output.Usage, then figures, u output.Usage, elapsed, ofDisks time.Duration) figures {
 	f := noFigures
 	f.cpu, f.memory, f.limit, f.pids = u.CPUPercent, u.Memory, u.MemoryLimit, u.Pids
