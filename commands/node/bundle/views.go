@@ -13,7 +13,8 @@ import (
 	"github.com/crishim/crishim/output"
 )
 
-// message has the fields of a CRI message that are in a list below, under their JSON names.
+// message has the fields of a CRI message that are in a list below, under their JSON names, and the fields that newPod
+// and newContainer add.
 type message map[string]any
 
 // Fields of CRI messages in a bundle. Each path names a scalar field and never a whole message. A field that a later
