@@ -122,7 +122,8 @@ func (c *criConn) versionStream() grpc.StreamClientInterceptor {
 	}
 }
 
-// Limits of calls by kind. A pull, an exec and a checkpoint have no limit, because their duration depends on the user.
+// Limits of calls by kind. A pull, an ExecSync, a checkpoint and a restore have no limit, because their duration depends
+// on the user. Exec only returns a streaming URL and is a query.
 const (
 	QueryLimit  = 10 * time.Second // lists, status, stats, streaming URLs
 	ChangeLimit = 2 * time.Minute  // create, start, remove, update: an engine is slow while it walks its disk

@@ -17,7 +17,8 @@ import (
 	"github.com/crishim/crishim/internal/bounded"
 )
 
-// DefaultConfigFile is the first path at which a config file is looked up.
+// DefaultConfigFile is the config file if neither --config nor CRI_CONFIG_FILE names another. If it does not exist,
+// crictl.yaml next to this program is tried.
 const DefaultConfigFile = "/etc/crictl.yaml"
 
 const (
@@ -97,7 +98,7 @@ type ConfigSource struct {
 	LookupEnv  func(string) (string, bool)
 	Executable string // path of this program; crictl.yaml next to it is tried last. "" disables this
 	New        bool   // the named file will be written and may be missing
-	Default    string // path that is tried first: DefaultConfigFile except in tests; "" for none
+	Default    string // path if the user names none: DefaultConfigFile except in tests; "" for none
 }
 
 // file returns the path of the config file and whether the user named it.

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	StateReady       = "ready"         // answers and can be used
+	StateReady       = "ready"         // answers and can be used; an engine behind ssh or TLS is not asked
 	StateAbsent      = "absent"        // no such socket or host
 	StateDenied      = "denied"        // no permission to open the socket
 	stateRefused     = "refused"       // not listening: a stale socket or a closed port

@@ -241,7 +241,8 @@ func (s *snapshot) find(kind objectKind, q Query) (object, error) {
 	return object{}, s.notFound(kind, q)
 }
 
-// findWithoutKind resolves pod/NAME to the pod or, for a container, to the pod's only container.
+// findWithoutKind resolves kubectl's pod/NAME to the pod or, for a container, to the only container of the pod, or its
+// only running container. With Query.Container or a slash in NAME, NAME is resolved as without "pod/".
 func (s *snapshot) findWithoutKind(kind objectKind, name string, q Query) (object, error) {
 	q.Ref = name
 	if kind == containerKind && q.Container == "" && !strings.Contains(name, "/") {

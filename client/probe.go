@@ -315,7 +315,8 @@ func (o *Options) ping(ctx context.Context, network, address string) (pong, erro
 	var answer struct {
 		Message string `json:"message"`
 	}
-	if json.Unmarshal(body, &answer) == nil && answer.Message != "" { // an engine sends its error as JSON; other text comes from a proxy
+	// An engine sends its error as JSON. Other text, such as the text of a proxy, is used as it is.
+	if json.Unmarshal(body, &answer) == nil && answer.Message != "" {
 		text = answer.Message
 	}
 	failure := "it answers HTTP " + strings.TrimSpace(resp.Status)

@@ -20,7 +20,8 @@ type requirement struct {
 }
 
 // ParseSelector parses comma-separated requirements, which must all hold: k=v, k==v, k!=v, k in (a,b), k notin (a,b),
-// k, !k. A comma in a value is written \, and a value may be empty.
+// k, !k. A value may be empty. A comma in the value of k=v, k==v and k!=v is written \,. A value in parentheses cannot
+// contain a comma.
 func ParseSelector(s string) (Selector, error) {
 	if strings.TrimSpace(s) == "" {
 		return nil, nil

@@ -52,7 +52,8 @@ func (o *Options) probeSSH(ctx context.Context, e Endpoint, image bool) found {
 		f.conn.endpoint, f.conn.there, f.conn.stop = f.Endpoint, t.dial, t.close
 		return f
 	}
-	// ssh always accepts the connection, and writes an error if the remote socket refuses it.
+	// ssh accepts the connection before it dials the remote socket, and writes an error if that socket refuses. The
+	// detail quotes this error.
 	if f.State == stateFailed {
 		select {
 		case <-t.stderr.written:
@@ -206,7 +207,7 @@ func (t *sshTunnel) signal(s syscall.Signal) {
 
 // stderrTail keeps the end of a program's stderr.
 type stderrTail struct {
-	written chan struct{} // closed by the first write
+	written chan struct{} // closed when the program first writes to stderr
 
 	mu   sync.Mutex // guards text
 	text string
