@@ -109,7 +109,7 @@ func familyOf(address string) string {
 	return "tcp6"
 }
 
-// PortTakenError is a local port that is in use by another process.
+// PortTakenError is a local port that is in use, by another process or by another Port of the same call.
 type PortTakenError struct {
 	Port Port
 	at   string

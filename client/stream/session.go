@@ -158,7 +158,7 @@ type channels struct {
 	stdin          io.WriteCloser // Close is a half-close
 	stdout, stderr io.Reader      // nil if not requested
 	status         io.Reader      // ends when the status is complete
-	resize         io.Writer      // nil without a terminal
+	resize         io.Writer      // nil without a TTY
 	close          func()         // closes the session in any state
 }
 

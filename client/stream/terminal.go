@@ -130,8 +130,8 @@ func (t *terminal) end() {
 	t.restore()
 }
 
-// guard is deferred in each goroutine of a session. It restores the terminal on a panic; otherwise the user's shell
-// would not echo.
+// guard is deferred in Run and in the goroutines that copy input and output. It restores the terminal on a panic;
+// otherwise the user's shell would not echo.
 func (t *terminal) guard() {
 	if p := recover(); p != nil {
 		t.restore()

@@ -45,7 +45,8 @@ type pool struct {
 	url func(ctx context.Context) (string, error)
 	o   Options
 
-	dialing sync.Mutex // held during a dial, so that a burst of connections shares the tunnel
+	// dialing is held during a dial. If there are already ownTunnels, a burst of connections then shares the new tunnel.
+	dialing sync.Mutex
 
 	mu     sync.Mutex
 	live   []*tunnel
