@@ -19,8 +19,8 @@ import (
 
 func defaultImage(version string) string { return "ghcr.io/crishim/crishim:" + version }
 
-// A pod that is never removed ends spareTime after the deadline of its command line, or after longestLife if there is no
-// deadline.
+// A pod that is never removed ends spareTime after the deadline of its command line. Without a deadline, and with
+// --keep, it ends after longestLife.
 const (
 	spareTime   = 2 * time.Minute
 	longestLife = 12 * time.Hour
@@ -37,8 +37,9 @@ const (
 const volumeRuntime = "runtime" // volume with the socket of the node's runtime
 
 // podFor returns a pod for a command line on a node. It uses the host's network, because the streaming server listens
-// on loopback there, and the host's PID namespace, because verbs show pids. It is not privileged, but access to the
-// runtime's socket is equivalent to root on the node: grant the right to create such pods with care.
+// on loopback there, and the host's PID namespace, because verbs show pids. It is privileged only for a command line
+// that needs kube.RightsHost, but access to the runtime's socket is equivalent to root on the node: grant the right to
+// create such pods with care.
 func podFor(node *corev1.Node, line cli.NodeLine, image string, keep bool) *corev1.Pod {
 	life := longestLife
 	if line.Deadline > 0 && !keep {
@@ -91,7 +92,7 @@ func podFor(node *corev1.Node, line cli.NodeLine, image string, keep bool) *core
 	}
 	reading := corev1.VolumeMount{ReadOnly: true}
 	own("tmp", "/tmp")
-	own("run", "/run/crishim") // for the embedded dockershim
+	own("run", "/run/crishim") // emptyDir for the runtime files of the embedded dockershim
 	host(volumeRuntime, socket, corev1.HostPathSocket, reading)
 	switch {
 	case line.Rights == kube.RightsRead && (line.Logs || keep):
@@ -124,7 +125,8 @@ func addVolume(pod *corev1.Pod, name, path string, mount corev1.VolumeMount, sou
 // kubeadmSocket is the annotation in which kubeadm records a node's socket.
 const kubeadmSocket = "kubeadm.alpha.kubernetes.io/cri-socket"
 
-// socketOf returns the socket to mount: the one in the command line, else the socket of the node's runtime.
+// socketOf returns the socket to mount: the socket in the command line or in kubeadm's annotation, else the usual socket
+// of the node's runtime. An endpoint without the path of a socket, such as docker://, is ignored.
 func socketOf(node *corev1.Node, named string) string {
 	for _, endpoint := range []string{named, node.Annotations[kubeadmSocket]} {
 		if endpoint == "" {

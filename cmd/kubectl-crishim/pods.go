@@ -47,7 +47,7 @@ type pods struct {
 	kept     map[string][]*corev1.Pod // pods kept by earlier command lines, by node
 
 	stop       context.CancelFunc // stops the watch
-	background sync.WaitGroup     // the watch and removals
+	background sync.WaitGroup     // the watch, removals and relay sessions
 	watching   sync.Once
 
 	mu      sync.Mutex           // guards the fields below
@@ -193,7 +193,8 @@ func (p *pods) releaser(pod *corev1.Pod) func() {
 	return func() { p.remove(pod.Name, pod.UID) }
 }
 
-// podName returns a name of at most 63 characters that contains the node's name.
+// podName returns a unique name of at most 63 characters. It contains the node's name, shortened if necessary and with
+// dashes in place of dots.
 func podName(node string) string {
 	const prefix, unique = "crishim-", 6
 	short := strings.Trim(strings.ReplaceAll(node, ".", "-")[:min(len(node), validation.DNS1123LabelMaxLength-len(prefix)-unique-1)], "-")
@@ -215,7 +216,8 @@ func (p *pods) create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error)
 	switch {
 	case err == nil:
 		return created, nil
-	case errors.As(err, &answer): // the pod was not created
+	case errors.As(err, &answer):
+		// Not created, or the API server timed out. A later command line finds a pod that was created anyway.
 		p.mu.Lock()
 		delete(p.made, pod.Name)
 		p.mu.Unlock()
