@@ -20,7 +20,8 @@ type column[T any] struct {
 	least  int  // minimum width, if larger than minShrunk and the header's width
 	start  bool // cut the beginning, because an image's tag is at the end
 	// spare allows the column to be dropped on a narrow terminal. The lowest number is dropped first; among equal
-	// numbers, the rightmost column. A column with 0 is never dropped. --columns and -o wide show all columns.
+	// numbers, the rightmost column. A column with 0 is never dropped. --columns and -o wide show all columns. A table
+	// with prose drops all columns with spare at once, except with --columns.
 	spare int
 	width int // minimum width in a growing table, whose rows arrive over time and may have wider cells
 	// prose marks sentences. They are wrapped to lines of their own instead of cut.

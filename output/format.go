@@ -124,7 +124,7 @@ func newJSONPath(text string) (Format, error) {
 		}
 	}
 	if full == "{.}" {
-		full = "{@}" // the meaning of an empty template in kubectl
+		full = "{@}" // the library takes {.} for a field with an empty name
 	}
 	path := jsonpath.New("output").AllowMissingKeys(true)
 	if err := path.Parse(full); err != nil {

@@ -104,7 +104,8 @@ func (g *growing[T]) line(cells []string, paint func(int, int, string) string) e
 	return err
 }
 
-// Changes writes a list and, on each later call, only the changed rows. Machine formats have a document per row.
+// Changes writes a list and, on each later call, only the changed rows. A table also has a row for each removed object.
+// Machine formats have a document per changed row and omit removed objects.
 type Changes struct {
 	w          io.Writer
 	containers changes[container]

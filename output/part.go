@@ -142,7 +142,7 @@ func Merge(w io.Writer, parts []*Part, o Options) error {
 		return writeLines(w, each(texts, func(text string) string { return string(EscapeJSON([]byte(text))) }))
 	case kind == Default:
 		kind = JSON
-	case kind == Table || kind == Wide: // no part has rows
+	case kind == Table || kind == Wide: // the view has no table, so it is written as YAML, as by render
 		kind = YAML
 	}
 	root := "[" + strings.Join(texts, ",") + "]"
