@@ -115,7 +115,8 @@ func (x explainer) running(c plan.ContainerView) (Finding, bool) {
 	return Finding{}, false
 }
 
-// ended explains an attempt that did not succeed. The text omits the container's name.
+// ended explains the end of an attempt: a failure, or a success after which the container waits for its next start. The
+// text omits the container's name.
 func (x explainer) ended(c plan.ContainerView, s *pod.ContainerStatus) Finding {
 	f := Finding{
 		Severity: Error, Code: codeExited, ID: s.ID, Time: s.FinishedAt, Text: Ended(s, x.f.At), Log: x.log(c),
@@ -274,8 +275,10 @@ func statusEvidence(status int) []string {
 // lost is the status of a container whose end an engine did not see.
 const lost = 255
 
-// restarted reports whether a container ended with a restart of the node or the engine. An engine ends its containers
-// before it stops or when it finds them again. Many containers survive its restart and end by themselves later.
+// restarted reports whether a container ended at the time of a restart of the node or the engine: from 30 s before it to
+// 15 s after it, or to 2 min after it with the status of a signal or of an end that the engine did not see. An engine
+// ends its containers before it stops or when it finds them again. Many containers survive its restart and end by
+// themselves later.
 func restarted(s *pod.ContainerStatus, at time.Time) bool {
 	const before = 30 * time.Second
 	after := 15 * time.Second

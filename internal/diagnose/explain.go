@@ -37,7 +37,7 @@ const (
 	codeSignalled         Code = "ended-by-signal"       // the exit status stands for a signal
 	codeEngineRestarted   Code = "engine-restarted"      // the container ended when the engine restarted
 	codeNodeRestarted     Code = "node-restarted"        // the container ended when the node restarted
-	codeStoppedByUser     Code = "stopped"               // a user, crishim or the engine stopped the container
+	codeStoppedByUser     Code = "stopped"               // a user, crishim, a kubelet or the engine stopped it
 	codeNoCommand         Code = "command-not-found"     // the container's command does not exist
 	codeNotExecutable     Code = "not-executable"        // the command is not a program, or has no execute permission
 	codeWrongArchitecture Code = "wrong-architecture"    // the image or its command is for another architecture
@@ -67,14 +67,14 @@ const (
 	codeNotReady          Code = "not-ready"             // a readiness or startup probe has not succeeded, or an init container takes long
 	codePaused            Code = "paused"                // the container's processes are frozen
 	codeHookFailed        Code = "hook-failed"           // a postStart hook failed
-	codeRestarted         Code = "restarted"             // the container runs again after a failure
-	codeNotStarted        Code = "not-started"           // the container waits or was never started; the text names the reason
+	codeRestarted         Code = "restarted"             // the container runs again after an exit without a known cause
+	codeNotStarted        Code = "not-started"           // the container cannot start (reason in the text), or was only created
 	codeStateUnknown      Code = "state-unknown"         // the runtime has lost the container
 	codePodFailed         Code = "pod-failed"            // the pod as a whole has failed
 	codeDeadlineExceeded  Code = "deadline-exceeded"     // the pod's activeDeadlineSeconds have passed
 	codeRuntimeNotReady   Code = "runtime-not-ready"     // the runtime reports RuntimeReady=false
 	codeNetworkNotReady   Code = "network-not-ready"     // the runtime reports NetworkReady=false
-	codeInvalidManifest   Code = "manifest-invalid"      // sync cannot read it
+	codeInvalidManifest   Code = "manifest-invalid"      // sync cannot read the manifest
 )
 
 func Codes() []Code {
@@ -87,8 +87,9 @@ func Codes() []Code {
 	}
 }
 
-// quoteless are the codes of findings whose text quotes neither a container nor a manifest. Their text has only numbers,
-// and errors of the runtime or a registry. A finding about an attempt of a container may quote it.
+// quoteless are the codes of findings whose text quotes neither a container nor a manifest. Their text has only names of
+// containers and images, paths, numbers, and errors of the runtime or a registry. A finding about an attempt of a
+// container may quote it.
 var quoteless = []Code{
 	codeImageNotFound, codeImageRefused, codeImageName, codeRegistryAway, codeRegistryLimit, codeRegistryTrouble, codeImageMissing, codeImagePull, codeImageWait,
 	codeDiskFull, codeInodesFull, codeDiskLow, codePortTaken, codeNetworkFailed, codeNoAddress, codeSandboxFailed, codeRuntimeNotReady, codeNetworkNotReady,
@@ -174,7 +175,7 @@ type explainer struct {
 // causeLines limits the log lines of a finding, so that it fits on a screen.
 const causeLines = 5
 
-// pod finds problems that keep the whole pod from running.
+// pod returns at most one finding: a problem of the pod as a whole. Containers may still run, see sandbox.
 func (x explainer) pod() []Finding {
 	d := x.p.Description
 	switch {

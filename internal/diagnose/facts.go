@@ -57,7 +57,7 @@ type Pod struct {
 	Owner      kuberuntime.Owner
 	Containers map[string]*containerFacts // by id; containers that run or failed
 	Ports      map[hostPort]portHolder    // the pod's host ports that another process holds
-	Inside     map[hostPort]portHolder    // containers' ports that a process of another container of the pod holds
+	Inside     map[hostPort]portHolder    // containers' ports that any process in the pod's network holds
 	Missing    []string                   // paths of hostPath volumes that do not exist
 	Journal    []client.EngineEvent       // events of containers and sandboxes, oldest first
 }
@@ -117,7 +117,7 @@ func Open(ctx context.Context, conn *client.Conn, o Options) (*Collector, error)
 
 func (c *Collector) Close() { c.manager.Close() }
 
-// Pods lists the runtime's pods, and pods that apply and sync could not create.
+// Pods lists the runtime's pods, and pods without a sandbox that a running apply or sync manages or could not create.
 func (c *Collector) Pods(ctx context.Context) ([]*pod.Pod, error) { return c.manager.LivePods(ctx) }
 
 // podsAtOnce limits the pods that are collected in parallel.
