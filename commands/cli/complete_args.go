@@ -23,7 +23,7 @@ func CompleteWords(words ...string) Args {
 	return func(context.Context, *completion) []candidate { return named(words) }
 }
 
-// First completes the first argument with one and the others with rest; nil offers nothing.
+// First completes the first argument with one and the others with rest. A nil rest offers nothing.
 func First(one, rest Args) Args {
 	return func(ctx context.Context, c *completion) []candidate {
 		switch {

@@ -182,8 +182,10 @@ func (c *Connector) ShimFlag() string {
 }
 
 // ShimOptions returns the settings of an embedded shim: the settings in the file of --shim-config, and the network
-// plugin. Flags win over the environment, and the environment over the config file. The listener and the engine come
-// from the endpoint. Without LongRunning, the file sets only options for pods and images.
+// plugin. For the path of that file and for the plugin, the flag wins over the environment, and the environment over
+// crishim's config file. Without all three, the plugin in the file of --shim-config is used, else bridge. The listener
+// and the engine come from the endpoint. Without LongRunning, only the file's settings of network, pause image, cgroup
+// driver and pull deadline are used.
 func (c *Connector) ShimOptions() (o shim.Options, err error) {
 	config, err := c.Config()
 	if err != nil {

@@ -103,7 +103,7 @@ func parseImageFilter(text string) (f imageFilter, err error) {
 		}
 	default:
 		err = errors.New("must be dangling=BOOL, reference=REGEX, before=IMAGE or since=IMAGE")
-		if strings.Contains(text, "{{") { // like `docker inspect -f TEMPLATE`
+		if strings.Contains(text, "{{") { // the user means `docker inspect -f TEMPLATE`
 			err = WithHint(err, "`-o go-template=TEMPLATE` prints fields")
 		}
 	}

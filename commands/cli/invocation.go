@@ -29,7 +29,8 @@ func NewInvocation(p *Process, compat bool) *Invocation {
 
 func (in *Invocation) setCompat(compat bool) { in.Compat, in.Printer.Compat = compat, compat }
 
-// IsCrictlRun reports whether a command line of run has crictl's form, CONTAINER-CONFIG POD-CONFIG.
+// IsCrictlRun reports whether a command line of run has crictl's form, CONTAINER-CONFIG POD-CONFIG, or names a single
+// file with both configurations.
 func (in *Invocation) IsCrictlRun() bool { return in.line.IsCrictlRun() }
 
 // RunLine does not pass on these flags. Without a cluster it sets the endpoints itself.

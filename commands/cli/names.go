@@ -46,10 +46,11 @@ func (w *Scope) Query(ref string, want client.Want) client.Query {
 	return client.Query{Ref: ref, Want: want, Namespace: w.Namespace, Container: w.Container, ContainerFlag: w.hasContainer}
 }
 
-// ContainerPath names a container by its labels.
+// ContainerPath has the names of a container, its pod and its namespace; the pod and the namespace may be unknown.
 type ContainerPath struct{ Namespace, Pod, Container string }
 
-// ContainerPathOf returns the names in a container's labels.
+// ContainerPathOf returns the pod and the namespace in a container's labels, and the container's name in its metadata,
+// or its id if it has no name.
 func ContainerPathOf(c *runtimeapi.Container) ContainerPath {
 	labels := c.GetLabels()
 	return ContainerPath{labels[kube.LabelPodNamespace], labels[kube.LabelPodName], cmp.Or(c.GetMetadata().GetName(), c.GetId())}
@@ -76,7 +77,7 @@ func (s ContainerPath) PodRef() string {
 	return strings.TrimLeft(strings.TrimPrefix(s.Namespace+"/"+s.Pod, "default/"), "/")
 }
 
-// ContainerName returns a container's name in messages.
+// ContainerName returns pod/container for messages, or only the container's name if its labels do not name the pod.
 func ContainerName(c *runtimeapi.Container) string { return ContainerPathOf(c).Name() }
 
 // title returns a name with the beginning of the id, because all attempts have the same name.

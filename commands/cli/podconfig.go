@@ -128,7 +128,8 @@ func ExistingOwnLogs(conn *client.Conn, m *runtimeapi.PodSandboxMetadata) string
 	return ""
 }
 
-// RemoveOwnLogs removes the log directory that completeLogs created.
+// RemoveOwnLogs removes a pod's log directory in OwnLogs, and OwnLogs if it is empty afterwards. A log directory that
+// the pod's configuration names stays. For a remote runtime nothing is removed, because completeLogs creates nothing.
 func RemoveOwnLogs(conn *client.Conn, m *runtimeapi.PodSandboxMetadata) error {
 	if conn.Remote() != "" {
 		return nil

@@ -104,7 +104,8 @@ func (p *Process) OwnVersion() string {
 // PodDirs returns the directories in which sync and apply keep pods on this machine.
 func (p *Process) PodDirs() pod.Dirs { return pod.DefaultDirs(p.LookupEnv) }
 
-// Confirm asks on the terminal for a yes or no.
+// Confirm asks on the terminal for a yes or no. Only y and yes mean yes. It returns an error if standard input or
+// standard error is not a terminal.
 func (p *Process) Confirm(ctx context.Context, question string) (bool, error) {
 	if !p.InTerminal || !p.ErrTerminal {
 		return false, errors.New("nothing is done: there is no terminal to ask on")

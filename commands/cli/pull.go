@@ -180,7 +180,7 @@ func (o *PullOptions) Pull(ctx context.Context, p *Printer, conn *client.Conn, s
 // pullError adds the next step if the registry refuses the login.
 func pullError(err error, auth *runtimeapi.AuthConfig) error {
 	var named *client.Error
-	if errors.As(err, &named) && strings.HasPrefix(named.Error(), "pull image: ") { // Pull prepends "pull IMAGE: "
+	if errors.As(err, &named) && strings.HasPrefix(named.Error(), "pull image: ") { // Pull replaces this prefix with "pull IMAGE: "
 		err = &worded{err, strings.TrimPrefix(named.Error(), "pull image: ")}
 	}
 	switch {

@@ -79,7 +79,7 @@ func (d *yamlDuration) UnmarshalYAML(n *yaml.Node) error {
 // yamlList is a list of strings, or a comma-separated string.
 type yamlList string
 
-// UnmarshalYAML reads a list or a string.
+// UnmarshalYAML joins the elements of a list with commas, and keeps a string unchanged.
 func (l *yamlList) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind != yaml.SequenceNode {
 		return n.Decode((*string)(l))

@@ -58,7 +58,8 @@ func AttemptFlag(to **uint32) urfave.Flag {
 // listed reports whether --all or --selector chooses the targets, instead of arguments.
 func (t *Targets) listed() bool { return t.All || len(t.Selector) > 0 }
 
-// Check reads the arguments.
+// Check stores the arguments in t.Refs. A command line must have exactly one of arguments, --all and --selector. Without
+// --compat=crictl, Check clears PassUnknown.
 func (t *Targets) Check(in *Invocation, c *urfave.Context) error {
 	t.Refs, t.PassUnknown = c.Args().Slice(), t.PassUnknown && in.Compat
 	switch {

@@ -16,7 +16,7 @@ import (
 // View has the flags for the format of the result.
 type View struct {
 	output.Options
-	AnyFormat       bool   // an unknown format prints the table, as in some verbs of crictl
+	AnyFormat       bool   // an unknown format prints the table, as in crictl's images, stats and statsp; set only with --compat=crictl
 	FormatFlag      string // "" for the verb's default
 	template, names string
 	wide            bool
