@@ -37,7 +37,7 @@ func (e *UsageError) Hint() string { return e.Next }
 
 func usagef(format string, args ...any) error { return &UsageError{Text: fmt.Sprintf(format, args...)} }
 
-// AddUsage sets the usage line of a usage error.
+// AddUsage sets the usage line of a usage error, unless the error already has a usage line.
 func AddUsage(line string, err error) error {
 	var usage *UsageError
 	if errors.As(err, &usage) && usage.Usage == "" {
