@@ -113,8 +113,8 @@ func containerID(name string) (id, prefix string) {
 	return name[start:], name[:start]
 }
 
-// isUnit reports whether a cgroup belongs to a systemd unit that has processes. It returns false for a slice, which only
-// groups other units.
+// isUnit reports whether a cgroup has the name of a systemd unit that contains processes, such as a service or a scope.
+// It returns false for a slice, which only groups other units.
 func isUnit(name string) bool {
 	return slices.ContainsFunc([]string{".service", ".scope", ".socket", ".mount", ".swap"}, func(kind string) bool {
 		return len(name) > len(kind) && strings.HasSuffix(name, kind)

@@ -94,7 +94,7 @@ func (p Process) Argument(flag string) string {
 // DockerProxy is the program by which Docker forwards ports.
 const DockerProxy = "docker-proxy"
 
-// All returns all processes. It skips processes that end during the call.
+// All returns all processes. It skips processes that end during the call, and processes that /proc hides from the user.
 func All() ([]Process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
