@@ -169,7 +169,8 @@ func LastLines(path string, n, limit int) []string {
 	if err != nil {
 		return nil
 	}
-	// Each line has a prefix in the file, and JSON escapes a byte with up to six. Runtimes split lines at 16 KiB.
+	// The size is enough for limit bytes in n lines: each line has a prefix in the file, and JSON escapes a byte with up
+	// to six. The minimum is enough for a single line, because runtimes split lines at 16 KiB.
 	size := max(6*int64(limit)+int64(n)*128, 128<<10)
 	var all []string
 	end := io.NewSectionReader(f, max(info.Size()-size, 0), size)
