@@ -106,6 +106,11 @@ func TestSandboxOfAContainerThatCannotBeStopped(t *testing.T) {
 	if state := f.status(t, p).Sandbox().GetState(); state != runtimeapi.PodSandboxState_SANDBOX_NOTREADY {
 		t.Errorf("the sandbox is %s", state)
 	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := f.killPod(ended, p, &pod.Status{Sandboxes: f.status(t, p).Sandboxes}, nil, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("after an interrupt: got %v, want cancelled", err)
+	}
 }
 
 // TestInterruptDuringAHook: the hook has not failed, and the container keeps running.

@@ -43,8 +43,8 @@ type killTarget struct {
 }
 
 // KillPod stops all containers concurrently, sidecars after the others and in reverse order, and then the pod's
-// sandboxes. If a container cannot be stopped, no sandbox is stopped. The stopped sandboxes are left to garbage
-// collection. The kubelet's function has the same name.
+// sandboxes. Stopping a sandbox kills a container that could not be stopped. If ctx ends, the sandboxes are not
+// stopped. The stopped sandboxes are left to garbage collection. The kubelet's function has the same name.
 func (m *Manager) KillPod(ctx context.Context, p *v1.Pod, status *pod.Status, grace *int64) error {
 	return m.killPod(ctx, p, status, grace, nil)
 }
@@ -56,7 +56,7 @@ func (m *Manager) killPod(ctx context.Context, p *v1.Pod, status *pod.Status, gr
 	}
 	err := m.killContainers(ctx, p, status, grace, reasons)
 	if ctx.Err() != nil {
-		return err
+		return cmp.Or(err, ctx.Err())
 	}
 	errs := []error{err} // a container that cannot be stopped does not keep the sandbox
 	for _, sandbox := range status.Sandboxes {
