@@ -104,6 +104,31 @@ func TestDefaultPullPolicy(t *testing.T) {
 	}
 }
 
+// TestDocumentEnds: the end of a document is found in any spelling, and in linear time.
+func TestDocumentEnds(t *testing.T) {
+	t.Parallel()
+	const one, two = "kind: ConfigMap\napiVersion: v1\nmetadata: {name: one}\n", "kind: ConfigMap\napiVersion: v1\nmetadata: {name: two}\n"
+	for name, c := range map[string]struct {
+		input string
+		want  int // objects, -1: refused
+	}{
+		"indented":              {"  kind: ConfigMap\n  apiVersion: v1\n  metadata: {name: one}\n...\n", 1},
+		"a directive":           {one + "...\n%YAML 1.1\n---\n" + two, 2},
+		"many ends":             {one + strings.Repeat("...\n", 1<<18), 1},
+		"text after many ends":  {one + strings.Repeat("...\n", 1<<18) + "x: y\n", -1},
+		"content on the line":   {one + "--- {kind: ConfigMap}\n", -1},
+		"a carriage return":     {strings.ReplaceAll(one, "\n", "\r") + "--- {kind: ConfigMap}\n", -1},
+		"text in a block":       {one + "data:\n  a: |\n    ---\n    ...\n    text\n", 1},
+		"a comment at the end":  {one + "... # done\n# really\n", 1},
+		"ends of Windows lines": {strings.ReplaceAll(one+"---\n"+two+"...\n", "\n", "\r\n"), 2},
+	} {
+		set, err := parse(c.input)
+		if (err != nil) != (c.want < 0) || err == nil && len(set.ConfigMaps) != c.want {
+			t.Errorf("%s: got %v, want %d objects", name, err, c.want)
+		}
+	}
+}
+
 func TestParseDocumentsAndLists(t *testing.T) {
 	t.Parallel()
 	set, err := parse(`# a comment before the first separator

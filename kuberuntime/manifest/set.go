@@ -142,19 +142,22 @@ func (s expandedSizes) of(n *yamlv3.Node) (int64, error) {
 }
 
 // markers begin lines that may start or end a YAML document without being a separator of split.
-var markers = lazyregexp.New(`(?m)(^|\r)(---|\.\.\.)`)
+var markers = lazyregexp.New(`(?m)(^|[\r\x{85}\x{2028}\x{2029}])(---|\.\.\.)`)
 
 // checkEnd refuses text after the first object of a document, because the decoder ignores it. Text can follow an object
 // in braces, a "---" with content on its line, or "...".
 func checkEnd(data []byte) error {
-	end := 0
+	end, at := len(data), 0 // end is the first "..." after which nothing but comments and directives follow
 	for line := range bytes.Lines(data) {
-		if bytes.Equal(bytes.TrimSpace(line), []byte("...")) && line[0] == '.' && isBlank(data[end:]) {
-			data = data[:end]
-			break
+		switch {
+		case !isBlank(line):
+			end = len(data)
+		case end == len(data) && line[0] == '.':
+			end = at
 		}
-		end += len(line)
+		at += len(line)
 	}
+	data = data[:end]
 	head := bytes.TrimSpace(data)
 	inBraces := len(head) > 0 && head[0] == '{' && !json.Valid(head)
 	if !inBraces && !markers.MatchString(string(data)) {
