@@ -108,7 +108,7 @@ type sum struct {
 	word                     string // first container that neither runs nor has completed; a failure takes precedence over waiting
 	next                     time.Time
 	runs, stopped            bool // a main container or sidecar runs; a container ended with the pod
-	initializing             bool // an init container runs, perhaps again after a restart of the pod
+	initializing             bool // an init container runs or was created, perhaps again after a restart of the pod
 	initialized              bool // a main container was created
 	inits, done              int  // init containers, and how many have completed or, for sidecars, run
 	ready, counted, restarts int
@@ -126,6 +126,9 @@ func (p Pod) counted(ended bool) []Container {
 func (p Pod) sum(ended bool) (all sum) {
 	for _, c := range p.Containers {
 		all.restarts += c.Restarts
+		if ended && !p.Managed && c.Missing && !c.Init && !c.Ephemeral {
+			all.stopped = true // before the container was created
+		}
 	}
 	for _, c := range p.counted(ended) {
 		plainInit := c.Init && !c.Sidecar

@@ -41,6 +41,7 @@ func TestPodState(t *testing.T) {
 		"its init container runs next to a sidecar": {pod(sidecar(runs), init(runs), waits(PodInitializing)), "Init:1/2"},
 		"its sidecar has not started":               {pod(init(runs), sidecar(waits(PodInitializing)), waits(PodInitializing)), "Init:0/2"},
 		"its init container runs again":             {pod(init(runs), done), "Init:0/1"},
+		"stopped before its main container":         {over(init(done), sidecar(done), waits("ErrImagePull")), Stopped},
 		"its sidecar has ended":                     {over(init(done), sidecar(done)), Completed},
 		"its init container is gone":                {pod(init(waits("")), done), Completed},
 		"its sidecar failed":                        {pod(sidecar(crash), runs), "CrashLoopBackOff"},
