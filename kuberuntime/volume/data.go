@@ -130,8 +130,8 @@ func write(dir string, want files, mode fs.FileMode, group *int64) (err error) {
 	}
 	defer root.Close()
 	current, err := root.Readlink(dataLink)
-	own := strings.HasPrefix(current, dataPrefix) && !strings.Contains(current, "/") // the container may have replaced the link
-	if err != nil || !own || !same(root, current, want, mode, group) {
+	ours := strings.HasPrefix(current, dataPrefix) && !strings.Contains(current, "/") // the container may have replaced the link
+	if err != nil || !ours || !same(root, current, want, mode, group) {
 		current = dataPrefix + rand.Text()
 		if err := fill(root, current, want, mode, group); err != nil {
 			return errors.Join(err, root.RemoveAll(current))

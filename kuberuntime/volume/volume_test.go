@@ -234,6 +234,31 @@ func TestDataVolumeChangedFromInside(t *testing.T) {
 			t.Fatalf("%s: the file outside: got %q, %v", name, text, err)
 		}
 	}
+	for name, change := range map[string]func(present string) error{
+		"another name of the data": func(present string) error {
+			return errors.Join(os.Remove(filepath.Join(dir, dataLink)), os.Symlink("./"+present, filepath.Join(dir, dataLink)))
+		},
+		"a directory instead of the link": func(string) error {
+			return errors.Join(os.Remove(filepath.Join(dir, dataLink)), os.MkdirAll(filepath.Join(dir, dataLink, "full"), 0o750))
+		},
+		"a directory in the way": func(present string) error {
+			return errors.Join(os.Remove(filepath.Join(dir, present, "a")), os.MkdirAll(filepath.Join(dir, "..data_tmp", "full"), 0o750))
+		},
+	} {
+		present, err := os.Readlink(filepath.Join(dir, dataLink))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := change(present); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.Setup(p, set); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if names := slices.Sorted(maps.Keys(contents(t, dir))); !slices.Equal(names, []string{"a", "b", "c"}) {
+			t.Errorf("%s: got %q", name, names)
+		}
+	}
 	if err := os.Remove(filepath.Join(dir, "b")); err != nil { // as if the process had ended before linkNames
 		t.Fatal(err)
 	}
