@@ -177,8 +177,8 @@ func (s *Service) dropImageDefaults(ctx context.Context, config *container.Confi
 	return nil
 }
 
-// dropDefaults removes settings that the engine has taken from the image. A numeric user stays, because the pod may have
-// set it, and it exists in any image.
+// dropDefaults removes settings that equal the image's, because the engine has taken them from there. A numeric user
+// stays, because the pod may have set it, and it exists in any image.
 func dropDefaults(config *container.Config, img *ocispec.ImageConfig) {
 	config.Env = slices.DeleteFunc(slices.Clone(config.Env), func(v string) bool { return slices.Contains(img.Env, v) })
 	if config.WorkingDir == img.WorkingDir {

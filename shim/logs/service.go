@@ -122,7 +122,7 @@ func (s *Service) adopt(ctx context.Context) (ended []*follower, err error) {
 	for _, c := range list {
 		found, ok := state.DecodeContainer(state.ListedName(c), c.Labels)
 		at := logdir.Of(found)
-		live := c.State == container.StateRunning || c.State == container.StatePaused
+		live := c.State == container.StateRunning || c.State == container.StatePaused || c.State == container.StateRestarting
 		if !ok || at.Path == "" || c.State == container.StateCreated || !live && !unfinished(at) {
 			continue
 		}
