@@ -131,39 +131,46 @@ func (p Pod) sum(ended bool) (all sum) {
 		}
 	}
 	for _, c := range p.counted(ended) {
-		plainInit := c.Init && !c.Sidecar
-		if c.Init {
-			all.inits++
-		} else if !c.Missing {
-			all.initialized = true
-		}
-		if !plainInit {
-			all.counted++
-		}
-		if !plainInit && c.Ready {
-			all.ready++
-		}
-		word, with := c.Word(), ended && c.endedWithPod()
-		switch {
-		case word == Completed && c.Init:
-			all.done++
-		case word == Completed:
-		case plainInit && (word == Running || word == created):
-			all.initializing = true
-		case word == Running:
-			all.runs = true
-			if c.Sidecar {
-				all.done++
-			}
-		case with:
-			all.stopped = true
-		case plainInit:
-			all.block("Init:"+word, c.Next)
-		default:
-			all.block(word, c.Next)
-		}
+		all.count(c)
+		all.add(c, ended && c.endedWithPod())
 	}
 	return all
+}
+
+func (s *sum) count(c Container) {
+	if c.Init {
+		s.inits++
+	} else if !c.Missing {
+		s.initialized = true
+	}
+	if c.Init && !c.Sidecar {
+		return
+	}
+	if s.counted++; c.Ready {
+		s.ready++
+	}
+}
+
+func (s *sum) add(c Container, endedWithPod bool) {
+	word, plainInit := c.Word(), c.Init && !c.Sidecar
+	switch {
+	case word == Completed && c.Init:
+		s.done++
+	case word == Completed:
+	case plainInit && (word == Running || word == created):
+		s.initializing = true
+	case word == Running:
+		s.runs = true
+		if c.Sidecar {
+			s.done++
+		}
+	case endedWithPod:
+		s.stopped = true
+	case plainInit:
+		s.block("Init:"+word, c.Next)
+	default:
+		s.block(word, c.Next)
+	}
 }
 
 func (s *sum) block(word string, next time.Time) {
