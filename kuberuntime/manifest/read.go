@@ -250,7 +250,8 @@ func Empty(data []byte) bool { return len(split(data)) == 0 }
 
 // isBlank reports whether a document has only comments and directives.
 func isBlank(data []byte) bool {
-	for line := range bytes.Lines(data) {
+	isBreak := func(r rune) bool { return strings.ContainsRune("\n\r\u0085\u2028\u2029", r) } // YAML's line breaks
+	for line := range bytes.FieldsFuncSeq(data, isBreak) {
 		line = bytes.TrimSpace(line)
 		if len(line) > 0 && line[0] != '#' && line[0] != '%' && !bytes.Equal(line, []byte("...")) {
 			return false
