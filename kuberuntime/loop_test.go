@@ -146,13 +146,7 @@ func TestLoopWaitsForTheRuntime(t *testing.T) {
 				}})
 			})
 			l := &looped{fixture: f, t: t, directory: t.TempDir()}
-			var said []string
-			loop, err := l.NewLoop(LoopOptions{Dir: l.directory, Problem: func(what string, err error) { said = append(said, fmt.Sprint(what, ": ", err)) }})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { loop.Close() })
-			loop.directory.settle = 0
+			loop, said := l.reporting()
 			l.write("pod.yaml", staticPod("pod", "busybox:1"))
 			l.write("host.yaml", strings.Replace(staticPod("host", "busybox:1"), "spec: {", "spec: {hostNetwork: true, ", 1))
 			ctx, cancel := context.WithCancel(t.Context())
@@ -168,7 +162,7 @@ func TestLoopWaitsForTheRuntime(t *testing.T) {
 			loop.iterate(ctx)
 			l.until("both", running("host", "pod"))
 			want := []string{c.what + ": not ready, pods wait: Why: it is so", c.what + ": <nil>"}
-			if diff := cmp.Diff(want, said); diff != "" {
+			if diff := cmp.Diff(want, *said); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -375,19 +369,28 @@ func staticPod(name, image string) string {
 	return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {terminationGracePeriodSeconds: 1, containers: [{name: main, image: '" + image + "'}]}\n"
 }
 
+// reporting returns a loop that the test steps through, and the problems that the loop reports.
+func (l *looped) reporting() (loop *Loop, problems *[]string) {
+	l.t.Helper()
+	problems = new([]string)
+	loop, err := l.NewLoop(LoopOptions{Dir: l.directory, Problem: func(what string, err error) {
+		*problems = append(*problems, fmt.Sprint(what, ": ", err))
+	}})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { loop.Close() })
+	loop.directory.settle = 0
+	return loop, problems
+}
+
 // TestNameConflictsEnd: a taken name is a problem only as long as the directory wants the name.
 func TestNameConflictsEnd(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	l := &looped{fixture: f, t: t, directory: t.TempDir()}
 	l.stub.AddPod("default", "web")
-	var said []string
-	loop, err := l.NewLoop(LoopOptions{Dir: l.directory, Problem: func(what string, err error) { said = append(said, fmt.Sprint(what, ": ", err)) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { loop.Close() })
-	loop.directory.settle = 0
+	loop, said := l.reporting()
 	for range 2 {
 		l.write("web.yaml", staticPod("web", "busybox:1"))
 		loop.iterate(t.Context())
@@ -400,7 +403,7 @@ func TestNameConflictsEnd(t *testing.T) {
 	}
 	taken := "names of pods: a pod default/web that another tool made is there already (uid default-web-uid)"
 	want := []string{taken, "names of pods: <nil>", taken, "names of pods: <nil>"}
-	if diff := cmp.Diff(want, said); diff != "" {
+	if diff := cmp.Diff(want, *said); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -130,6 +130,16 @@ func TestUpEndsWithItsOwnDeadline(t *testing.T) {
 	}
 }
 
+// TestStartFailureOfSeveral: the error of a crash loop says how its own container ended, not how another one did.
+func TestStartFailureOfSeveral(t *testing.T) {
+	t.Parallel()
+	status := &pod.Status{Containers: []*pod.ContainerStatus{{Name: "a", State: runtimeapi.ContainerState_CONTAINER_EXITED, ExitCode: 3}}}
+	err := errors.Join(&WaitingError{"a", ErrImagePull}, &WaitingError{"b", ErrCrashLoopBackOff})
+	if got := startFailure(err, status); got != err { //nolint:errorlint // the same value
+		t.Errorf("got %v, want both errors", got)
+	}
+}
+
 // TestUpEndsJobsWithSidecars: after the main containers have ended, the sidecars stop in order. Only then the pod has
 // succeeded, and nothing keeps running.
 func TestUpEndsJobsWithSidecars(t *testing.T) {

@@ -34,7 +34,7 @@ func TestPodState(t *testing.T) {
 		"one failed without a reason": {pod(ended(3, "")), "ExitCode:3"},
 		"out of memory":               {pod(ended(0, "OOMKilled")), "OOMKilled"},
 		"done":                        {pod(done), Completed},
-		"done next to one that runs":  {pod(done, runs), Running},
+		"one is done, one runs":       {pod(done, runs), Running},
 		"its init container failed":   {pod(init(failed), waits(PodInitializing)), "Init:Error"},
 		"its init container crashes":  {pod(init(crash), waits(PodInitializing)), "Init:CrashLoopBackOff"},
 		"its init container runs":     {pod(init(done), init(runs), waits(PodInitializing)), "Init:1/2"},

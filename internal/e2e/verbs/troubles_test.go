@@ -124,6 +124,7 @@ func TestHintsAtTheRightVerb(t *testing.T) {
 	for line, want := range map[string]string{
 		"start web":                                "hint: it has ended, and CRI starts a container once; `crishim restart web` runs it again\n",
 		"cp up:/proc/version .":                    "crishim: /proc/version is the kernel's: its files have no size, and cannot be copied\nhint: `crishim exec up cat /proc/version` prints one\n",
+		"cp up:/proc .":                            "crishim: /proc is the kernel's: its files have no size, and cannot be copied\n",
 		"port-forward up 18080:80:90":              `crishim: invalid port "18080:80:90": must be [ADDRESS:]LOCAL:REMOTE, and 18080 is no address`,
 		"sync " + filepath.Join(t.TempDir(), "no"): "crishim: there is no directory ",
 	} {
